@@ -39,9 +39,12 @@ def state(folder: Path, now: float) -> str | None:
     Hidden files, and files in hidden folders, do not count. A time far in the future was set by a wrong clock
     and says nothing, so such a file counts as complete.
     """
-    found = folder.rglob("*") if folder.is_dir() else ()
-    files = sorted(p for p in found if p.is_file() and not _hidden(p.relative_to(folder)))
-    facts = [(p.relative_to(folder).as_posix(), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    try:
+        found = folder.rglob("*") if folder.is_dir() else ()
+        files = sorted(p for p in found if p.is_file() and not _hidden(p.relative_to(folder)))
+        facts = [(p.relative_to(folder).as_posix(), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    except (FileNotFoundError, NotADirectoryError):  # a file was taken out or renamed meanwhile
+        return None
     if not facts or any(abs(now - changed / 1e9) < QUIET_SECONDS for _, _, changed in facts):
         return None
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -14,6 +14,8 @@ import dagster as dg
 from assets import forked
 from assets.worker import GRACE_SECONDS, PARENT, REASON
 
+HOST_TAG: Final = "xc/host"
+"""Run tag: the machine on which the process of the run was started."""
 _EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
 """Exit codes of errors with a message: the command would fail again in the same way. 75, busy, passes by itself."""
 _STOPS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)

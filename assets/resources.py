@@ -1,6 +1,7 @@
 """Resources of the assets: the project, DVC, MLflow."""
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Any, Final, Self
 import dagster as dg
 from ruamel.yaml import YAML
 
+from assets.processes import HOST_TAG
 from xc_core.chain import dvc_lock
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.registry import STAGES
@@ -31,6 +33,14 @@ class Project(dg.ConfigurableResource):  # type: ignore[type-arg]
     def workspace(self) -> Workspace:
         """The workspace at ``root``."""
         return Workspace(Path(self.root))
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Note the machine of a run that no launcher has started, as that of ``dg launch``, before it waits for a pool.
+
+        If its process is killed, the run is known as lost by that.
+        """
+        if context.run is not None and context.instance is not None and HOST_TAG not in context.run.tags:
+            context.instance.add_run_tags(context.run.run_id, {HOST_TAG: socket.gethostname()})
 
 
 def dvc_address(stage: str, dataset: str, recipe: str | None) -> str:
@@ -103,6 +113,18 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         """
         if self.enabled and not tracked(Path(self.root), [raw]):
             self._dvc("add", str(raw.relative_to(self.root)))
+
+    def overlooked(self) -> list[Path]:
+        """Return the files of DVC beside the data that it does not find, because its reading of .gitignore hides them.
+
+        ``dvc checkout`` and ``dvc pull`` delete the folders that these files record, ``dvc gc`` their copies.
+        """
+        from dvc.repo import Repo
+
+        present = sorted(Workspace(Path(self.root)).data.glob("*/*.dvc"))
+        with Repo(self.root) as repo:
+            found = {Path(stage.path) for stage in repo.index.stages} if present else set()
+        return [path for path in present if path.resolve() not in found]
 
     def remotes(self) -> dict[str, str]:
         """Return the address of each remote by its name, from all files of DVC's configuration; none if dvc fails."""

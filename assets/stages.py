@@ -24,6 +24,7 @@ from xc_core.artifacts import Made, read_made, read_manifest
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
 from xc_core.chain.runner import read_costs
+from xc_core.chain.workspace import working
 from xc_core.environment import number
 from xc_core.errors import UnavailableError
 from xc_core.git import project_checkout
@@ -66,7 +67,9 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         with _retried(context):
             dvc.check_git(*split_key(context.partition_key), [stage.name])
             _run(context, pipes, project, stage)
-            return _recorded(context, project, stage, dvc, tracking)
+            # rows that are removed meanwhile would come to MLflow after xc forget has named it as a place to clear
+            with working(project.workspace, split_key(context.partition_key)[0]):
+                return _recorded(context, project, stage, dvc, tracking)
 
     return _stage
 

@@ -151,10 +151,18 @@ def _encoders(content: Mapping[str, Any]) -> list[str]:
 
 
 def mark(workspace: Workspace) -> str:
-    """Return a cheap hash that changes if a file changes that ``xc status`` reads.
+    """Return a cheap hash that changes if a file changes that ``xc status`` reads; empty if one is being deleted.
 
     These are params.yaml, recipes, plug-ins, artefacts, raw files, and local folders of models.
     """
+    try:
+        facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _watched(workspace)]
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def _watched(workspace: Workspace) -> list[Path]:
     content = workspace.params.read()
     entries = [*(content.get("datasets") or {}).values(), *(content.get("experiments") or {}).values()]
     sources = {entry["source"] for entry in entries if entry and entry.get("source")}
@@ -162,5 +170,4 @@ def mark(workspace: Workspace) -> str:
     places += [*sorted(workspace.data.glob("*/raw/**/*")), *sorted(workspace.data.glob(f"**/{MANIFEST}"))]
     for name in _encoders(content):
         places += [path for files in (model_files(name) | tokenizer_files(name)).values() for path in files]
-    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in places if path.is_file()]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return [path for path in places if path.is_file()]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,14 +31,17 @@ ASSET: Final = dg.AssetSpec(
 )
 
 
-def mark(folder: Path) -> int:
-    """Return a number that changes with the record of the study in ``folder``."""
-    return record_file(folder).stat().st_mtime_ns
+def mark(folder: Path) -> int | None:
+    """Return a number that changes with the record of the study in ``folder``; None if the study was deleted."""
+    with suppress(FileNotFoundError):
+        return record_file(folder).stat().st_mtime_ns
+    return None
 
 
 def changed(workspace: Workspace, before: Mapping[str, int]) -> tuple[list[StudyRecord], str]:
     """Return the studies whose record changed, given what the last cursor says of each, and the new cursor."""
-    now = {str(folder.relative_to(workspace.root)): mark(folder) for folder in studies(workspace)}
+    marks = {str(folder.relative_to(workspace.root)): mark(folder) for folder in studies(workspace)}
+    now = {name: own for name, own in marks.items() if own is not None}
     changed_ones = [workspace.root / name for name, own in now.items() if before.get(name) != own]
     return [record for folder in changed_ones if (record := _readable(folder)) is not None], json.dumps(now)
 

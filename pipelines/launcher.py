@@ -17,10 +17,9 @@ import psutil
 # what a launcher of one's own needs has no public name in Dagster
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 
+from assets.processes import HOST_TAG
 from xc_core.leftovers import process_of
 
-HOST_TAG: Final = "xc/host"
-"""Run tag: the machine on which the process of the run was started."""
 _PID_TAG: Final = "xc/pid"
 """Run tag: the process that executes a run itself, without a launcher."""
 _BORN_TAG: Final = "xc/process_start"

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, Final
@@ -185,6 +186,10 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
     def _follow(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest]:
         run = context.dagster_run
         dataset, recipe = split_key(run.tags.get("dagster/partition", ""))
+        with suppress(ConfigError, MissingError):
+            sync(context.instance, workspace)
+        if not _are_partitions(context.instance, dataset):
+            return  # somebody deleted it
         if run.job_name == prepare.name and run.tags.get(NEXT_TAG):
             for chosen in _recipes(context.instance, workspace, dataset):
                 if run.tags[NEXT_TAG] == refresh.name and untrained(workspace, dataset, chosen):
@@ -192,7 +197,7 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
                     continue
                 key = experiment_key(dataset, chosen)
                 yield dg.RunRequest(run_key=f"{run.run_id}/{chosen}", job_name=run.tags[NEXT_TAG], partition_key=key)
-        elif run.job_name == drift.name and recipe is not None:
+        elif run.job_name == drift.name and recipe is not None and _are_partitions(context.instance, dataset, recipe):
             record = read_record(workspace, dataset, recipe)
             if record is not None and record.verdict.answer is not Answer.NOTHING:
                 job, key = record.verdict.answer.value, experiment_key(dataset, recipe)
@@ -212,7 +217,6 @@ def _recipes(instance: dg.DagsterInstance, workspace: Workspace, dataset: str) -
     """
     try:
         if dataset in workspace.params.datasets():
-            sync(instance, workspace)  # a request for a partition that Dagster does not know would fail the whole tick
             return [recipe for _, recipe in workspace.params.experiments(dataset)]
     except (ConfigError, MissingError):
         pass
@@ -255,8 +259,10 @@ def lost_retries(workspace: Workspace) -> dg.SensorDefinition:
 
 def _lost(instance: dg.DagsterInstance, workspace: Workspace, run: dg.DagsterRun, overlooked: bool) -> bool:
     """Return True if Dagster did not retry a run that it should, and neither a person nor the inbox's sensor did."""
-    if {RETRY_TAG, "dagster/backfill"} & run.tags.keys() or not _has_partition(instance, run):
+    if {RETRY_TAG, "dagster/backfill"} & run.tags.keys():
         return False  # Dagster does not retry runs of a backfill that was cancelled
+    if not _are_partitions(instance, *split_key(run.tags.get("dagster/partition", ""))):
+        return False
     drop = run.tags.get(INBOX_TAG)
     if drop and not was_ingested(workspace, split_key(run.tags["dagster/partition"])[0], drop):
         return False  # the files are in the inbox, so its sensor starts the run again
@@ -284,14 +290,13 @@ def _job_of(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> str | No
     return next((job.name for job in jobs if run.asset_selection <= job.selection.resolve(graph)), None)
 
 
-def _has_partition(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Return True if the partition of a run is there; a request for one that was deleted would fail the whole tick."""
-    keys = split_key(run.tags.get("dagster/partition", ""))
-    return all(
-        instance.has_dynamic_partition(str(part.name), key)
-        for part, key in zip((DATASETS, RECIPES), keys, strict=True)
-        if key is not None
-    )
+def _are_partitions(instance: dg.DagsterInstance, dataset: str, recipe: str | None = None) -> bool:
+    """Return True if Dagster knows a dataset, and a recipe if it is named.
+
+    A request for one that was deleted would fail the whole tick, each time again.
+    """
+    named = ((DATASETS, dataset), (RECIPES, recipe))
+    return all(instance.has_dynamic_partition(str(part.name), key) for part, key in named if key is not None)
 
 
 def _evaluates(run: dg.DagsterRun) -> bool:

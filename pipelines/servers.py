@@ -169,10 +169,15 @@ def check() -> Iterator[Finding]:
     from pipelines.graph import differences
 
     root = Workspace.find().root
-    found = differences(root)
+    found, dvc = differences(root), Dvc.of(root)
     for text in found:
         yield Finding("fault", text)
-    if not found and Dvc.of(root).enabled:
+    if dvc.enabled and not found and (hidden := dvc.overlooked()):
+        names = ", ".join(path.relative_to(root).as_posix() for path in hidden)
+        deleted = "`dvc checkout`, `dvc pull` and `dvc gc` would delete the data"
+        do = "write the line /data/*/?* in place of /data/*/*"
+        yield Finding("fault", f"{names} that DVC overlooks because of .gitignore: {deleted}; {do}")
+    elif not found and dvc.enabled:
         yield Finding("ok", "stage registry, Dagster's assets and dvc.yaml agree")
     elif not found:
         yield Finding("ok", "stage registry and Dagster's assets agree; the project does not use DVC (no folder .dvc)")

@@ -141,6 +141,20 @@ def test_a_recipe_that_competes_is_taken_out_of_the_list_first(xc: Xc, full: Wor
     assert xc("delete", *TOY, "--yes").code == 0
 
 
+def test_what_is_deleted_is_shown_beside_a_training_that_deletes_its_own_files(
+    xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstat = Path.lstat
+
+    def gone(path: Path) -> Any:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "lstat", lambda path: gone(path) if path.suffix == ".json" else lstat(path))
+    ended = xc("delete", *TOY, "--recipe", "ngame")
+    assert ended.code == 0
+    assert ended.out.splitlines()[-1] == "nothing was deleted; --yes deletes it"
+
+
 def test_what_a_link_names_stays_and_is_not_counted(xc: Xc, full: Workspace, tmp_path: Path) -> None:
     elsewhere = (full.root / "data" / "toy").rename(tmp_path / "elsewhere")
     (full.root / "data" / "toy").symlink_to(elsewhere)

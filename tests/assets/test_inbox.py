@@ -44,6 +44,22 @@ def test_no_folder_and_a_folder_without_files_have_no_state(tmp_path: Path) -> N
     assert state(tmp_path, RESTED) is None
 
 
+def test_an_inbox_whose_files_are_taken_out_meanwhile_is_still_being_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "train.csv")
+    put(tmp_path, "test.csv")
+    is_file = Path.is_file
+
+    def taken_out(path: Path) -> bool:
+        there = is_file(path)
+        path.unlink()
+        return there
+
+    monkeypatch.setattr(Path, "is_file", taken_out)
+    assert state(tmp_path, RESTED) is None
+
+
 @pytest.mark.parametrize(
     ("now", "complete"), [(THEN, False), (THEN + 19.999, False), (THEN + 20.0, True), (THEN + 9e5, True)]
 )

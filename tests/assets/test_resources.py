@@ -160,6 +160,24 @@ def test_if_dvc_fails_without_git_the_message_says_so(
     assert "git installed" in caught.value.expected
 
 
+@pytest.mark.parametrize(("line", "found"), [("/data/*/?*", False), ("/data/*/*", True)])
+def test_dvc_finds_its_files_beside_data_that_git_ignores(tmp_path: Path, line: str, found: bool) -> None:
+    """dvc checkout deletes data whose file it does not find, dvc gc the copy in its cache: nothing was left."""
+    own = (Path(__file__).parents[2] / ".gitignore").read_text("utf-8").splitlines()
+    assert "/data/*/?*" in own
+    (tmp_path / ".gitignore").write_text("\n".join(line if one == "/data/*/?*" else one for one in own))
+    files = [tmp_path / "data" / "toy" / name for name in ("acceptance.dvc", "raw.dvc")]
+    for file in (tmp_path / ".dvc" / "config", *files):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    for file in files:
+        file.write_text(f"outs: [{{md5: {'0' * 32}.dir, hash: md5, path: {file.stem}}}]\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    done = subprocess.run(["git", "status", "--short", "-uall", "data"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split()[1::2] == ["data/toy/acceptance.dvc", "data/toy/raw.dvc"]
+    assert Dvc(root=str(tmp_path)).overlooked() == (files if found else [])
+
+
 def test_without_dvc_raw_files_are_left_alone(tmp_path: Path, asked: Callable[..., Commands]) -> None:
     commands = asked()
     Dvc(root=str(tmp_path), enabled=False).track_source(Workspace(tmp_path).raw("toy"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -155,10 +156,12 @@ def test_the_same_budget_gives_the_same_epochs_and_times_nothing_again(
     budget.scaled_epochs(ready, experiment, 0.2, again=True)
     assert len(steps) == 2 * timed
     (kept,) = (ready.state / "budget").iterdir()
-    for damaged in ("", "[]", '{"encoder": null}'):
-        kept.write_text(damaged)
+    whole = json.loads(kept.read_text())
+    damaged = [whole | {"encoder": None}, whole | {"encoder": math.nan}, {"encoder": 1.0}, {}, []]
+    for content in ("", *map(json.dumps, damaged)):
+        kept.write_text(content)
         assert budget.scaled_epochs(ready, experiment, 0.2) == first
-    assert len(steps) == 5 * timed
+    assert len(steps) == (2 + 6) * timed
 
 
 @pytest.mark.parametrize(

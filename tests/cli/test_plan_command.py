@@ -94,8 +94,9 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace) ->
     assert card["corpus"] == cpu["corpus"]
     (fresh.state / GPU_RATES).write_text(json.dumps({**recorded, "encoder": "minilm"}))
     assert "the recorded rates are of minilm, not of bag" in xc("plan", *SIZES, *BAG, "--devices", "cuda").out
-    (fresh.state / GPU_RATES).write_text("{")
-    assert "cuda: no rates of a GPU are recorded here" in xc("plan", *SIZES, *BAG, "--devices", "cuda").out
+    for damaged in ("{", "[]", json.dumps({"device": "a card"}), json.dumps({**recorded, "step_width": 0})):
+        (fresh.state / GPU_RATES).write_text(damaged)
+        assert "cuda: no rates of a GPU are recorded here" in xc("plan", *SIZES, *BAG, "--devices", "cuda").out
 
 
 def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> None:

@@ -14,7 +14,8 @@ import pytest
 from dagster._core.events import EngineEventData
 from dagster._core.launcher import LaunchRunContext, WorkerStatus
 
-from pipelines.launcher import HOST_TAG, LocalRunLauncher, end_lost_runs, health, holders, own_tags, worker
+from assets.processes import HOST_TAG
+from pipelines.launcher import LocalRunLauncher, end_lost_runs, health, holders, own_tags, worker
 
 STARTED, CANCELING = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING
 

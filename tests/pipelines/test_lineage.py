@@ -38,7 +38,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     root = made.root
     for name, value in (("user.name", "Ada"), ("user.email", "ada@example.org")):
         git(root, "config", name, value)
-    (root / ".gitignore").write_text("/data/*/*\n!/data/*/raw.dvc\n!/data/*/acceptance.dvc\n.xc/\n")
+    (root / ".gitignore").write_text("/data/*/?*\n!/data/*/raw.dvc\n!/data/*/acceptance.dvc\n.xc/\n")
     dvc(root, "remote", "add", "--default", "near", "../remote")
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message", "first")

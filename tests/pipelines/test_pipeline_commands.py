@@ -22,6 +22,7 @@ from sqlalchemy.exc import OperationalError
 from assets.processes import ProcessFailedError
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
+from assets.resources import Dvc
 from pipelines.demo import _cut, _make_room
 from pipelines.servers import _stop, check, started
 from tests.cli.conftest import Xc
@@ -380,6 +381,14 @@ def test_doctor_reports_a_project_of_dvc_without_dvc_yaml(tmp_path: Path, monkey
     (found,) = check()
     assert found.level == "fault"
     assert found.text.startswith(f"no {tmp_path}/dvc.yaml, so `dvc repro` has no stages; copy the file")
+
+
+def test_doctor_reports_data_that_dvc_would_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XC_ROOT", str(ROOT))
+    monkeypatch.setattr(Dvc, "overlooked", lambda dvc: [ROOT / "data" / "toy" / "raw.dvc"])
+    (found,) = check()
+    assert found.level == "fault"
+    assert found.text.startswith("data/toy/raw.dvc that DVC overlooks because of .gitignore: `dvc checkout`")
 
 
 def test_doctor_accepts_a_project_that_does_not_use_dvc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

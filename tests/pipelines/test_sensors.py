@@ -151,6 +151,39 @@ def test_an_experiment_that_was_declared_since_is_made_a_partition_before_its_jo
     assert follow_up.requested() == [(f"{run}/late", "retrain", "toy|late", {})]
 
 
+@pytest.mark.parametrize(("job", "partition"), [("prepare", "toy"), ("retrain", "toy|ngame"), ("drift", "toy|ngame")])
+def test_a_run_of_a_dataset_that_was_deleted_since_hides_no_other(
+    job: str, partition: str, workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
+) -> None:
+    """As by xc delete, and the partition by hand; every tick would fail, and no run would be followed any more."""
+    (workspace.raw("toy").parent / "ngame" / "settings").mkdir()
+    Record("c", "m", None, Verdict(Answer.RETRAIN, ["why"])).write(workspace, "toy", "ngame")
+    finish(instance, job, dagster_partition=partition, xc_next="retrain")
+    workspace.params.remove("toy", ["ngame", "variant"], whole=True)
+    instance.delete_dynamic_partition("dataset", "toy")
+    assert follow_up.requested() == []
+    run = finish(instance, "prepare", dagster_partition="other", xc_next="retrain")
+    assert follow_up.requested() == [(f"{run}/ngame", "retrain", "other|ngame", {})]
+
+
+def test_nothing_is_requested_for_a_recipe_whose_partition_was_deleted_during_drift(
+    workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
+) -> None:
+    Record("c", "m", None, Verdict(Answer.RETRAIN, ["why"])).write(workspace, "toy", "variant")
+    finish(instance, "drift", dagster_partition="toy|variant")
+    workspace.params.remove("toy", ["variant"], whole=False)
+    instance.delete_dynamic_partition("recipe", "variant")
+    assert follow_up.requested() == []
+
+
+def test_a_partition_that_was_deleted_by_mistake_is_there_again_before_its_job_is_requested(
+    follow_up: Ticker, instance: dg.DagsterInstance
+) -> None:
+    run = finish(instance, "retrain", dagster_partition="toy|variant")
+    instance.delete_dynamic_partition("dataset", "toy")
+    assert follow_up.requested() == [(f"{run}/compare", "compare", "toy", {})]
+
+
 def test_after_prepare_without_the_tag_nothing_runs(follow_up: Ticker, instance: dg.DagsterInstance) -> None:
     finish(instance, "prepare", dagster_partition="toy")
     assert follow_up.requested() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,11 +19,15 @@ from dagster._core.test_utils import create_run_for_test
 from ruamel.yaml import YAML
 
 from assets import inbox
+from assets.processes import HOST_TAG
+from pipelines.launcher import worker
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace, drift
+from xc_core.chain.workspace import at_rest
+from xc_core.errors import BusyError
 from xc_core.git import project_checkout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,6 +71,39 @@ def test_a_job_calls_each_of_its_stages_once(toy: Recorded, job: str, partition:
     order = [call.split()[1] for call in toy.calls]
     needs = [(dep, name) for name in order for dep in STAGES[name].deps if dep in order]
     assert all(order.index(dep) < order.index(name) for dep, name in needs)
+
+
+@pytest.mark.parametrize("tags", [{}, {HOST_TAG: "another machine"}])
+def test_the_process_of_a_run_that_a_command_executes_is_known_before_its_first_stage(
+    toy: Recorded, instance: dg.DagsterInstance, tags: dict[str, str]
+) -> None:
+    """As of dg launch; if it was killed, its run would stay started and keep its place in the pool gpu for days."""
+    found: list[dg.DagsterRun | None] = []
+    toy.during = lambda _: found.extend(instance.get_runs())
+    assert toy.run("compare", "toy", tags=tags).success
+    (run,) = found
+    assert run is not None
+    assert run.tags[HOST_TAG] == tags.get(HOST_TAG, socket.gethostname())
+    process = worker(instance, run)
+    assert process is not None
+    assert process.pid == os.getpid()
+
+
+def test_rows_are_not_removed_while_a_stage_is_recorded(toy: Recorded) -> None:
+    """xc forget would name MLflow as a place to clear before they came there, and xc delete take the files away."""
+    found: list[str] = []
+
+    def removes(*_: object, **__: object) -> MagicMock:
+        with pytest.raises(BusyError) as refused, at_rest(toy.workspace, "toy"):
+            pass
+        found.append(str(refused.value))
+        return MagicMock(info=MagicMock(run_id="r"))
+
+    toy.mlflow.create_run.side_effect = removes
+    assert toy.run("compare", "toy").success
+    assert found
+    with at_rest(toy.workspace, "toy"):
+        pass
 
 
 @pytest.mark.parametrize(("status", "over"), [("FAILURE", True), ("SUCCESS", True), ("STARTED", False), (None, False)])

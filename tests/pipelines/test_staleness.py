@@ -172,6 +172,12 @@ def test_the_mark_does_not_change_with_other_files(project: Workspace, place: st
     assert mark(project) == before
 
 
+def test_there_is_no_mark_while_a_watched_file_is_deleted(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staleness, "plugin_files", lambda: [project.root / "gone"])
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    assert mark(project) == ""
+
+
 # the sensor
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from assets import studies
 from tests.conftest import make_workspace
 from tests.pipelines.ticker import Ticker
 from tests.tune.records import study, trial
@@ -63,6 +64,16 @@ def test_a_study_whose_record_cannot_be_read_hides_no_other(tmp_path: Path, inst
     assert ticker.tick().asset_events == []
     write(workspace, study(name="damaged"), 2_000)
     assert [event.partition for event in ticker.tick().asset_events] == ["toy/damaged"], "it was written again"
+
+
+def test_a_study_that_is_deleted_while_the_sensor_looks_hides_no_other(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = make_workspace(tmp_path)
+    write(workspace, study(trial(0, 50.0)), 1_000)
+    found = [study_folder(workspace, "toy", "deleted"), *studies.studies(workspace)]
+    monkeypatch.setattr(studies, "studies", lambda workspace: found)
+    assert [event.partition for event in Ticker(workspace, instance, "studies").tick().asset_events] == ["toy/ngame"]
 
 
 def test_the_daemon_stores_partitions_and_materialisations(tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import time
 from dataclasses import dataclass
@@ -133,7 +134,8 @@ def _remembered(workspace: Workspace, experiment: Experiment, *, again: bool) ->
     counts = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *other])
     key = hashlib.sha256(counts.encode()).hexdigest()[:16]
     path = workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
-    kept = None if again else _kept(path)
+    parts = {*_FIXED, *(name for name in TRAINED if getattr(recipe, name).epochs)}
+    kept = None if again else _kept(path, parts)
     if kept is None:
         kept = _Estimate.of(workspace, experiment).seconds()
         workspace.write(path, json.dumps(kept) + "\n")
@@ -142,13 +144,14 @@ def _remembered(workspace: Workspace, experiment: Experiment, *, again: bool) ->
     return kept
 
 
-def _kept(path: Path) -> dict[str, float] | None:
-    """Return an estimate that was kept; None if there is none, or if it is damaged."""
+def _kept(path: Path, parts: set[str]) -> dict[str, float] | None:
+    """Return an estimate of these parts that was kept; None if there is none, or if it is damaged."""
     try:
         found = json.loads(path.read_text("utf-8"))
-        return {str(part): float(seconds) for part, seconds in found.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+        kept = {part: float(found[part]) for part in parts}
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+    return kept if all(0 <= seconds < math.inf for seconds in kept.values()) else None
 
 
 @dataclass(frozen=True)

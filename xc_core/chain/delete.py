@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -84,10 +84,19 @@ def _unrecorded(workspace: Workspace, found: Deletion) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder; links are not followed."""
+    """Return the bytes of a file, or of all files in a folder; links are not followed.
+
+    A file that is gone, as one of a training that runs, has none.
+    """
     if path.is_symlink() or not path.is_dir():
+        return _bytes(path)
+    return sum(_bytes(Path(folder) / name) for folder, _, names in os.walk(path) for name in names)
+
+
+def _bytes(path: Path) -> int:
+    with suppress(FileNotFoundError):
         return path.lstat().st_size
-    return sum((Path(folder) / name).lstat().st_size for folder, _, names in os.walk(path) for name in names)
+    return 0
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> MissingError:

@@ -6,6 +6,7 @@ Nothing is estimated from data sheets. Without recorded rates, or for another en
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,12 +24,18 @@ _FORWARD: Final = 1 / 3
 """A forward pass takes a third of a training step: 2 of 6 operations per weight."""
 
 
+_NAMES: Final = ("device", "date", "encoder")
+_RATES: Final = ("tokens_per_second", "step_seconds", "step_documents", "step_width", "pairs_per_second")
+
+
 def gpu_rates(workspace: Workspace) -> dict[str, Any]:
     """Return the rates of a GPU that ``make gpu-proof`` recorded here; empty if there are none, or are damaged."""
     try:
-        return dict(json.loads((workspace.state / GPU_RATES).read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
+        found = json.loads((workspace.state / GPU_RATES).read_text("utf-8"))
+        names, rates = {name: str(found[name]) for name in _NAMES}, {name: float(found[name]) for name in _RATES}
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
+    return {**names, **rates} if all(0 < rate < math.inf for rate in rates.values()) else {}
 
 
 def on_gpu(name: str, subject: Subject, rates: Rates, recorded: dict[str, Any]) -> tuple[list[Cost], str]:
