@@ -176,9 +176,9 @@ def _tokens_per_second(device: Device, sizes: Sizes) -> tuple[int, float]:
         for step, (batch, one) in enumerate(zip(batches, ready, strict=True)):
             task.step(batch, step, 0.5, one)
 
-    ids_BT, mask_BT, *_ = ready[0].documents.batches[0]
-    assert ids_BT is not None and mask_BT is not None
-    return operations(task.encoder, ids_BT, mask_BT), tokens / seconds_of(steps, device)
+    few = task.data.documents.batch(task.data.rows_N[:8], task.encoder.config.max_length)
+    given = (put(part, device.torch) for part in (few.ids_BT, few.mask_BT))
+    return operations(task.encoder, *given), tokens / seconds_of(steps, device)
 
 
 def rates(device: Device, sizes: Sizes) -> dict[str, Any]:
@@ -220,7 +220,9 @@ def operations(encoder: torch.nn.Module, *given: torch.Tensor) -> int:
 
 
 def _masks(ready: Any) -> list[torch.Tensor]:
-    return [batch[1] for passes in (ready.documents, ready.texts) if passes is not None for batch in passes.batches]
+    """Return the masks of all passes: an encoder that skips padding has groups of texts in a pass."""
+    batches = [batch for passes in (ready.documents, ready.texts) if passes is not None for batch in passes.batches]
+    return [group[1] for batch in batches for group in (batch if isinstance(batch, list) else [batch])]
 
 
 def product_rate(device: Device, size: int) -> float:

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tests.card import CARD
 from tests.train.steps import small_bert
+from xc_core.data.tokenizer import TextTokenizer
+from xc_core.data.tokens import TokenStore
 from xc_core.devices import CPU, Device
-from xc_core.encoders import Encoder, EncoderConfig, build_encoder
-from xc_core.encoders.base import Precision
+from xc_core.encoders import Encoder, EncoderConfig, build_encoder, embed
+from xc_core.encoders.base import Group, Precision
 
 MASK_BT = torch.arange(7) < torch.tensor([[7], [2], [0], [1], [5]])
 IDS_BT = torch.randint(1, 30, MASK_BT.shape, generator=torch.Generator().manual_seed(1)) * MASK_BT
-PLACES_N = MASK_BT.flatten().nonzero().squeeze(1)
+
+
+def group(ids_BT: Tensor, mask_BT: Tensor) -> Group:
+    return Group(ids_BT[mask_BT], mask_BT, mask_BT.flatten().nonzero().squeeze(1))
+
+
+def in_groups(ids_BT: Tensor, mask_BT: Tensor) -> list[Group]:
+    """The first two texts, then the others, each group padded to its longest text."""
+    parts = [(ids_BT[part], mask_BT[part]) for part in (slice(2), slice(2, None))]
+    lengths = [int(mask.sum(1).max()) for _, mask in parts]
+    return [group(ids[:, :length], mask[:, :length]) for (ids, mask), length in zip(parts, lengths, strict=True)]
 
 
 def made(**changes: Any) -> Encoder:
     return small_bert(EncoderConfig(name="tiny", **{"precision": Precision.FP32, **changes}), 30)
 
 
-def gradients(encoder: Encoder, *given: Any) -> tuple[Tensor, dict[str, Tensor]]:
+def gradients(encoder: Encoder, encode: Callable[[], Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
     """Return vectors, and the gradient of each weight for a weighted sum of the vectors of texts with tokens."""
     encoder.zero_grad()
     with encoder.autocast():
-        vectors = encoder(*given)
+        vectors = encode()
     weights = torch.linspace(-1, 1, vectors.numel()).view_as(vectors)
     (vectors * weights)[MASK_BT.any(1)].sum().backward()
     named = encoder.named_parameters()
@@ -39,8 +53,8 @@ def gradients(encoder: Encoder, *given: Any) -> tuple[Tensor, dict[str, Tensor]]
 @pytest.mark.parametrize("changes", [{}, {"frozen_layers": 1}, {"projection": 8, "heads": 2}])
 def test_vectors_and_gradients_are_those_of_transformers(pooling: str, changes: dict[str, Any]) -> None:
     encoder = made(pooling=pooling, **changes)
-    expected, theirs = gradients(encoder, IDS_BT, MASK_BT)
-    found, ours = gradients(encoder, IDS_BT, MASK_BT, None, PLACES_N)
+    expected, theirs = gradients(encoder, lambda: encoder(IDS_BT, MASK_BT))
+    found, ours = gradients(encoder, lambda: encoder.together(in_groups(IDS_BT, MASK_BT)))
     whole = MASK_BT.any(1)
     torch.testing.assert_close(found[whole], expected[whole], rtol=0, atol=1e-6)
     assert found.isfinite().all()
@@ -51,10 +65,10 @@ def test_vectors_and_gradients_are_those_of_transformers(pooling: str, changes: 
 
 def test_the_tokens_of_a_text_read_no_other_text_and_no_padding() -> None:
     encoder = made().eval()
-    whole = encoder(IDS_BT, MASK_BT, None, PLACES_N)
+    whole = encoder.together([group(IDS_BT, MASK_BT)])
     for row in (0, 1, 3, 4):
         length = int(MASK_BT[row].sum())
-        alone = encoder(IDS_BT[row : row + 1, :length], MASK_BT[row : row + 1, :length], None, torch.arange(length))
+        alone = encoder.together([group(IDS_BT[row : row + 1, :length], MASK_BT[row : row + 1, :length])])
         torch.testing.assert_close(whole[row : row + 1], alone, rtol=0, atol=1e-6)
 
 
@@ -63,11 +77,10 @@ def test_in_bf16_sums_and_normalisations_are_in_fp32() -> None:
     encoder, half = made().eval(), made(precision=Precision.BF16).eval()
     mask_BT = torch.arange(12) < 1 + torch.arange(200).unsqueeze(1) % 12
     ids_BT = torch.randint(1, 30, mask_BT.shape, generator=torch.Generator().manual_seed(2)) * mask_BT
-    places_N = mask_BT.flatten().nonzero().squeeze(1)
     with torch.no_grad():
         exact = encoder(ids_BT, mask_BT)
         with half.autocast():
-            ours, theirs = (half(ids_BT, mask_BT, *more) for more in ((None, places_N), ()))
+            ours, theirs = half.together([group(ids_BT, mask_BT)]), half(ids_BT, mask_BT)
     assert 0 < (ours - exact).norm() < 1.2 * (theirs - exact).norm()
 
 
@@ -83,3 +96,33 @@ def test_a_card_skips_padding_if_the_backbone_is_bert(bert: Path, distilbert: Pa
 def test_a_pass_without_padding_is_larger(padding: bool, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "_free", lambda _: 4 * 10**12)
     assert Device("cuda:0").tokens_per_pass(2048, 1000, padding=padding) == most
+
+
+@pytest.mark.usefixtures("fake_card")
+@pytest.mark.parametrize(
+    ("cost", "most", "expected"),
+    [(0, 1000, [[3, 4]]), (1000, 1000, [[7]]), (0, 40, [[3], [2], [2]]), (1000, 8, [[1]] * 3 + [[1]] * 4)],
+    ids=["cheap", "dear", "small passes", "one text a pass"],
+)
+def test_texts_of_similar_length_are_padded_together(
+    cost: int,
+    most: int,
+    expected: list[list[int]],
+    bert: Path,
+    tokenizer: TextTokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three texts of 4 tokens, four of 12 (8 and 16 when rounded)."""
+    monkeypatch.setattr(embed, "_GROUP_COST", cost)
+    encoder = build_encoder(EncoderConfig(name=str(bert), precision="fp32"), 17, 0)
+    store = TokenStore.of_texts(["violin " * 10, "old river"] * 3 + ["violin " * 10], tokenizer)
+    rows = np.arange(7)
+    theirs = embed.encode_rows(encoder, store, rows).detach()
+    encoder.on(CARD)
+    encoder.tokens_per_pass = most
+    passes = embed.Passes.of(encoder, store, rows)
+    assert [[len(each.mask_BT) for each in groups] for groups in passes.batches] == expected
+    torch.testing.assert_close(embed.encode_rows(encoder, store, rows).detach().cpu(), theirs, rtol=0, atol=1e-6)
+    out = np.empty((7, encoder.width), np.float32)
+    embed.embed_rows(encoder, store, rows, out, "texts")
+    np.testing.assert_allclose(out, theirs.numpy(), rtol=0, atol=1e-6)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -82,6 +82,17 @@ class EncoderConfig:
         return FROM_CORPUS if self.name == "bag" else self.name
 
 
+class Group(NamedTuple):
+    """Texts of similar length whose tokens are given without padding."""
+
+    tokens_M: Tensor
+    """Ids of the tokens of all texts, one text after the other."""
+    mask_BT: Tensor
+    """The mask that the texts have with padding."""
+    places_M: Tensor
+    """Place of each token in the flattened mask: a card that counts them would be waited for."""
+
+
 class Encoder(nn.Module, ABC):
     """Base of encoders: maps token ids (B x T) and their mask to unit vectors (B x D), float32."""
 
@@ -124,30 +135,29 @@ class Encoder(nn.Module, ABC):
         """True if ``unpadded`` is faster than ``pooled`` on the present device."""
         return False
 
-    def unpadded(self, ids_BT: Tensor, mask_BT: Tensor, places_N: Tensor) -> Tensor:
-        """Return one vector per text, as ``pooled`` does, without computing padding.
-
-        ``places_N``: the places of the tokens in the flattened mask, ascending.
-        """
+    def unpadded(self, groups: Sequence[Group]) -> Tensor:
+        """Return one vector per text of all groups, as ``pooled`` does, without computing padding."""
         raise NotImplementedError(f"{type(self).__name__} computes padding")
 
-    def forward(
-        self, ids_BT: Tensor, mask_BT: Tensor, states_BTH: Tensor | None = None, places_N: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, ids_BT: Tensor, mask_BT: Tensor, states_BTH: Tensor | None = None) -> Tensor:
         """Return unit vectors (B x D), float32 even under autocast; the vector of a text without tokens may be zero.
 
         With two heads, each half is a unit vector over sqrt(2): the first for label texts, the second for rows. If the
-        states after the layers that are not trained are given, only the layers above are computed; if the places of
-        tokens are given, no padding is.
+        states after the layers that are not trained are given, only the layers above are computed.
         """
-        if places_N is not None:
-            pooled = self.unpadded(ids_BT, mask_BT, places_N)
-        else:
-            pooled = (self.pooled(ids_BT, mask_BT) if states_BTH is None else self.above(states_BTH, mask_BT)).float()
-        if pooled.shape != (len(mask_BT), self.pooled_width):
+        pooled = self.pooled(ids_BT, mask_BT) if states_BTH is None else self.above(states_BTH, mask_BT)
+        return self._unit(pooled.float(), len(mask_BT))
+
+    def together(self, groups: Sequence[Group]) -> Tensor:
+        """Return the unit vectors of the texts of all groups, in order; only for an encoder that skips padding."""
+        return self._unit(self.unpadded(groups), sum(len(group.mask_BT) for group in groups))
+
+    def _unit(self, pooled: Tensor, texts: int) -> Tensor:
+        """Return the unit vectors of pooled ones."""
+        if pooled.shape != (texts, self.pooled_width):
             raise XCError(
                 f"pooled vectors of the encoder {type(self).__name__} of the shape {tuple(pooled.shape)}",
-                expected=f"a vector per text, of the width that the encoder gave: {(len(mask_BT), self.pooled_width)}",
+                expected=f"a vector per text, of the width that the encoder gave: {(texts, self.pooled_width)}",
                 do="fix the method pooled of the encoder, or the width",
             )
         first = nn.functional.normalize(self.head(pooled).float(), dim=1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from itertools import chain
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -14,19 +15,28 @@ from xc_core.data.batches import by_length
 from xc_core.data.tokens import Tokens
 from xc_core.devices import fetched, put
 from xc_core.distributed import ALONE, World
-from xc_core.encoders.base import Encoder
+from xc_core.encoders.base import Encoder, Group
 from xc_core.progress import Meter
 from xc_core.shapes import F32, I64, TokenBatch
 
 T = TypeVar("T")
 
 
+_GROUP_COST: Final = 8192
+"""Padded tokens that cost as much as one more group of texts in a pass without padding (a guess): a group adds a few
+operations to each layer."""
+_STEP: Final = 8
+"""Lengths of groups are multiples of this: fewer to choose from, and the kernels of attention like them."""
+Given = tuple[Tensor, ...] | list[Group]
+"""What an encoder is given for a pass: its arguments, or the groups of texts for ``unpadded``."""
+
+
 @dataclass(frozen=True)
-class _WhenEncoded(Sequence[tuple[Tensor, ...]]):
+class _WhenEncoded(Sequence[Given]):
     """Passes that are read when they are encoded, so that memory holds the states of one of them."""
 
-    chunks: list[I64]
-    read: Callable[[I64], tuple[Tensor | None, ...]]
+    chunks: list[list[I64]]
+    read: Callable[[list[I64]], Given]
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -39,32 +49,65 @@ class _WhenEncoded(Sequence[tuple[Tensor, ...]]):
 class Passes:
     """Texts that are ready to be encoded: their tokens on the encoder's device, in passes of similar length."""
 
-    batches: Sequence[tuple[Tensor | None, ...]]
-    """The arguments of the encoder for each pass: token ids and mask (both B x T), and if they are known the states of
-    the tokens (B x T x H), or the places of the tokens in the mask. On a CPU a pass is read when it is encoded."""
+    batches: Sequence[Given]
+    """Each pass: token ids and mask (both B x T), and if they are known the states of the tokens (B x T x H); or groups
+    of texts, for an encoder that skips padding. On a CPU a pass is read when it is encoded."""
     back_N: Tensor
     """Position of each text among the texts of all passes."""
 
     @classmethod
     def of(cls, encoder: Encoder, store: Tokens, rows: I64) -> Passes:
         """Divide ``rows`` into passes and copy them to the encoder's device."""
-        config = encoder.config
-        lengths = store.lengths(rows, config.max_length)
-        chunks = by_length(lengths, encoder.tokens_per_pass, encoder.pass_cost)
-        back = np.argsort(np.concatenate([np.zeros(0, np.int64), *chunks]), kind="stable")
+        longest = encoder.config.max_length
+        passes = _divided(encoder, store.lengths(rows, longest), encoder.tokens_per_pass)
+        back = np.argsort(np.concatenate([np.zeros(0, np.int64), *chain.from_iterable(passes)]), kind="stable")
 
-        def read(chunk: I64) -> tuple[Tensor | None, ...]:
-            return _put_batch(encoder, store.batch(rows[chunk], config.max_length))
+        def read(groups: list[I64]) -> Given:
+            return _put_batches(encoder, [store.batch(rows[group], longest) for group in groups])
 
-        batches = _WhenEncoded(chunks, read) if encoder.device.type == "cpu" else [read(chunk) for chunk in chunks]
+        batches = _WhenEncoded(passes, read) if encoder.device.type == "cpu" else [read(groups) for groups in passes]
         return cls(batches, put(back, encoder.device))
 
 
-def _put_batch(encoder: Encoder, batch: TokenBatch) -> tuple[Tensor | None, ...]:
-    """Return the arguments of the encoder for a batch, on its device."""
+def _divided(encoder: Encoder, lengths_N: I64, most: int) -> list[list[I64]]:
+    """Return the positions of the texts of each pass, in groups that are padded together.
+
+    A pass has at most ``most`` padded tokens, but for a longer text. It has one group unless the encoder skips padding.
+    """
+    if not encoder.skips_padding:
+        return [[chunk] for chunk in by_length(lengths_N, most, encoder.pass_cost)]
+    rounded = -(-lengths_N // _STEP) * _STEP
+    passes: list[list[I64]] = []
+    tokens = most
+    for group in by_length(rounded, most, _GROUP_COST):
+        size = len(group) * int(rounded[group].max())
+        if tokens + size > most:
+            passes.append([])
+            tokens = 0
+        passes[-1].append(group)
+        tokens += size
+    return passes
+
+
+def _put_batches(encoder: Encoder, batches: list[TokenBatch]) -> Given:
+    """Return what the encoder is given for the batches of a pass, on its device."""
+    if encoder.skips_padding:
+        return [_group(encoder, batch) for batch in batches]
+    (batch,) = batches
     parts = (batch.ids_BT, batch.mask_BT, batch.states_BTH)
-    given = tuple(put(part, encoder.device) for part in parts if part is not None)
-    return (*given, None, put(np.flatnonzero(batch.mask_BT), encoder.device)) if encoder.skips_padding else given
+    return tuple(put(part, encoder.device) for part in parts if part is not None)
+
+
+def _group(encoder: Encoder, batch: TokenBatch) -> Group:
+    mask_BT = batch.mask_BT
+    parts = batch.ids_BT[mask_BT], mask_BT, np.flatnonzero(mask_BT)
+    return Group(*(put(part, encoder.device) for part in parts))
+
+
+def _vectors(encoder: Encoder, given: Given) -> Tensor:
+    """Return the unit vectors of a pass (N x D), in the order of its texts."""
+    out: Tensor = encoder.together(given) if isinstance(given, list) else encoder(*given)
+    return out
 
 
 def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
@@ -74,13 +117,12 @@ def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
     """
     if not passes.batches:
         return torch.zeros((0, encoder.width), device=encoder.device)
-    return torch.cat([encoder(*batch) for batch in passes.batches]).index_select(0, passes.back_N)
+    return torch.cat([_vectors(encoder, batch) for batch in passes.batches]).index_select(0, passes.back_N)
 
 
 def encode_batch(encoder: Encoder, batch: TokenBatch) -> Tensor:
     """Return unit vectors (B x D) of one padded batch, on the encoder's device."""
-    out: Tensor = encoder(*_put_batch(encoder, batch))
-    return out
+    return _vectors(encoder, _put_batches(encoder, [batch]))
 
 
 def encode_rows(encoder: Encoder, store: Tokens, rows: I64) -> Tensor:
@@ -109,7 +151,7 @@ class Cached:
         places_N, start = torch.argsort(self.passes.back_N), 0
         for batch in self.passes.batches:
             with self.encoder.autocast():
-                again = self.encoder(*batch)
+                again = _vectors(self.encoder, batch)
             torch.autograd.backward(again, self.vectors_UD.grad[places_N[start : start + len(again)]])
             start += len(again)
 
@@ -134,20 +176,21 @@ def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: st
     fast = encoder.without_gradients()
     lengths = store.lengths(rows, encoder.config.max_length)
     most = min(world.everyone(encoder.tokens_per_pass))  # cards differ in memory
-    chunks = by_length(lengths, most, encoder.pass_cost)
-    turns = (chunks[at : at + world.size] for at in range(0, len(chunks), world.size))
-    begun = ((turn, [_begun(fast, store, rows[at]) for at in turn[world.rank : world.rank + 1]]) for turn in turns)
+    passes = _divided(fast, lengths, most)
+    turns = (passes[at : at + world.size] for at in range(0, len(passes), world.size))
+    begun = ((turn, [_begun(fast, store, rows, at) for at in turn[world.rank : world.rank + 1]]) for turn in turns)
     with Meter(what, int(lengths.sum()), "tokens") as meter, fast.autocast():
         for turn, own in _one_behind(begun):
-            for chunk, found in zip(turn, world.to_first([read() for read in own]), strict=False):
-                out_ND[chunk] = found[0]
-            meter.update(sum(int(lengths[chunk].sum()) for chunk in turn))
+            for groups, found in zip(turn, world.to_first([read() for read in own]), strict=False):
+                out_ND[np.concatenate(groups)] = found[0]
+            meter.update(sum(int(lengths[group].sum()) for groups in turn for group in groups))
     encoder.train(was_training)
 
 
-def _begun(encoder: Encoder, store: Tokens, rows: I64) -> Callable[[], F32]:
-    """Begin to encode; return a function that returns the vectors."""
-    return fetched(encode_batch(encoder, store.batch(rows, encoder.config.max_length)).float())
+def _begun(encoder: Encoder, store: Tokens, rows: I64, groups: list[I64]) -> Callable[[], F32]:
+    """Begin to encode a pass; return a function that returns the vectors."""
+    batches = [store.batch(rows[group], encoder.config.max_length) for group in groups]
+    return fetched(_vectors(encoder, _put_batches(encoder, batches)).float())
 
 
 def _one_behind(items: Iterable[T]) -> Iterator[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from xc_core.devices import Device
-from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
+from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family, Group
 from xc_core.encoders.flat import hidden_states
 from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
@@ -83,12 +84,13 @@ class TransformerEncoder(Encoder):
         """True on a card if the backbone is BERT."""
         return self._packs and self.device.type != "cpu"
 
-    def unpadded(self, ids_BT: Tensor, mask_BT: Tensor, places_N: Tensor) -> Tensor:
+    def unpadded(self, groups: Sequence[Group]) -> Tensor:
         """Return what ``pooled`` returns, up to rounding."""
         kind = torch.bfloat16 if self.in_bf16 else torch.float32
         with torch.autocast(self.device.type, enabled=False), sdpa_kernel(_KERNELS):
-            hidden_BTD = hidden_states(self.backbone, ids_BT, mask_BT, places_N, kind)
-        return POOL[self.config.pooling](hidden_BTD, mask_BT)
+            hidden = hidden_states(self.backbone, groups, kind)
+        pool = POOL[self.config.pooling]
+        return torch.cat([pool(own_BTD, group.mask_BT) for own_BTD, group in zip(hidden, groups, strict=True)])
 
     def use_attention(self, kind: str) -> None:
         """Choose "eager" (plain matrix products, which is faster on short texts on a CPU) or "sdpa" (fused).
