@@ -94,6 +94,12 @@ def test_a_sparse_step_equals_dense_autograd_with_the_same_rule() -> None:
     assert not torch.equal(sparse.rows_LD, start())
 
 
+def test_rows_that_are_replaced_have_changed() -> None:
+    table = LabelTable(torch.ones(4, 2), TableConfig())
+    table.put(torch.tensor([1, 3]), torch.zeros(2, 2))
+    assert table.changed(since_start=False).tolist() == [False, True, False, True]
+
+
 def test_the_table_does_not_change_its_initial_rows() -> None:
     given = start()
     LabelTable(given, TableConfig()).update(torch.tensor([0]), torch.ones(1, WIDTH), 1.0)

@@ -16,8 +16,9 @@ from tests.train.steps import small_bert
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokens import TokenStore
 from xc_core.devices import CPU, Device
-from xc_core.encoders import Encoder, EncoderConfig, build_encoder, embed
+from xc_core.encoders import Encoder, EncoderConfig, build_encoder, embed, flat, transformer
 from xc_core.encoders.base import Group, Precision
+from xc_core.shapes import TokenBatch
 
 MASK_BT = torch.arange(7) < torch.tensor([[7], [2], [0], [1], [5]])
 IDS_BT = torch.randint(1, 30, MASK_BT.shape, generator=torch.Generator().manual_seed(1)) * MASK_BT
@@ -34,8 +35,9 @@ def in_groups(ids_BT: Tensor, mask_BT: Tensor) -> list[Group]:
     return [group(ids[:, :length], mask[:, :length]) for (ids, mask), length in zip(parts, lengths, strict=True)]
 
 
-def made(**changes: Any) -> Encoder:
-    return small_bert(EncoderConfig(name="tiny", **{"precision": Precision.FP32, **changes}), 30)
+def made(activation: str = "gelu", **changes: Any) -> Encoder:
+    config = EncoderConfig(name="tiny", **{"precision": Precision.FP32, **changes})
+    return small_bert(config, 30, hidden_act=activation)
 
 
 def gradients(encoder: Encoder, encode: Callable[[], Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -50,7 +52,7 @@ def gradients(encoder: Encoder, encode: Callable[[], Tensor]) -> tuple[Tensor, d
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-@pytest.mark.parametrize("changes", [{}, {"frozen_layers": 1}, {"projection": 8, "heads": 2}])
+@pytest.mark.parametrize("changes", [{}, {"frozen_layers": 1}, {"projection": 8, "heads": 2, "activation": "relu"}])
 def test_vectors_and_gradients_are_those_of_transformers(pooling: str, changes: dict[str, Any]) -> None:
     encoder = made(pooling=pooling, **changes)
     expected, theirs = gradients(encoder, lambda: encoder(IDS_BT, MASK_BT))
@@ -72,8 +74,11 @@ def test_the_tokens_of_a_text_read_no_other_text_and_no_padding() -> None:
         torch.testing.assert_close(whole[row : row + 1], alone, rtol=0, atol=1e-6)
 
 
-def test_in_bf16_sums_and_normalisations_are_in_fp32() -> None:
+def test_in_bf16_sums_and_normalisations_are_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     """As near to fp32 as autocast. With sums in bf16 too, vectors were twice as far."""
+    sums: list[Tensor] = []
+    normed = flat.layer_norm
+    monkeypatch.setattr(flat, "layer_norm", lambda given, *more: sums.append(given) or normed(given, *more))
     encoder, half = made().eval(), made(precision=Precision.BF16).eval()
     mask_BT = torch.arange(12) < 1 + torch.arange(200).unsqueeze(1) % 12
     ids_BT = torch.randint(1, 30, mask_BT.shape, generator=torch.Generator().manual_seed(2)) * mask_BT
@@ -82,6 +87,27 @@ def test_in_bf16_sums_and_normalisations_are_in_fp32() -> None:
         with half.autocast():
             ours, theirs = half.together([group(ids_BT, mask_BT)]), half(ids_BT, mask_BT)
     assert 0 < (ours - exact).norm() < 1.2 * (theirs - exact).norm()
+    assert len(sums) == 5
+    assert all(given.dtype == torch.float32 and not torch.equal(given, given.bfloat16().float()) for given in sums)
+
+
+def test_attention_on_a_card_is_by_the_kernels_that_were_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[list[bool]] = []
+
+    def noted(*given: Any) -> list[Tensor]:
+        kinds = ("mem_efficient", "math", "cudnn", "flash")
+        allowed.append([getattr(torch.backends.cuda, f"{kind}_sdp_enabled")() for kind in kinds])
+        return flat.hidden_states(*given)
+
+    monkeypatch.setattr(transformer, "hidden_states", noted)
+    made().together(in_groups(IDS_BT, MASK_BT))
+    assert allowed == [[True, True, False, False]]
+
+
+def test_a_token_may_have_the_id_of_padding() -> None:
+    batch = TokenBatch(np.array([[5, 0, 7], [3, 0, 0]]), np.array([3, 1]))
+    found = embed._group(made(), batch)
+    assert (found.tokens_M.tolist(), found.places_M.tolist()) == ([5, 0, 7, 3], [0, 1, 2, 3])
 
 
 @pytest.mark.usefixtures("fake_card")

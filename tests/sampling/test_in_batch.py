@@ -17,7 +17,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
 from xc_core.params import changed
 from xc_core.sampling import NEGATIVES, Documents, Frequency, Importance, InBatch, Negatives, NegativeSource
-from xc_core.sampling.base import LabelPool, mask
+from xc_core.sampling.base import LabelPool, PairPool, Pool, mask
 
 STEPS = 3000
 
@@ -47,6 +47,20 @@ def test_the_pool_is_the_union_of_the_chosen_and_nothing_else() -> None:
         assert found.labels_U.tolist() == sorted(set().union(*chosen))
         assert [len(own) for own in chosen] == [1, 1, 0, 1, 1]
         assert found.known_BU.tolist() == naive.masks(found.labels_U.tolist(), [set(row) for row in ROWS])
+
+
+def test_a_pool_of_pairs_is_that_of_its_masks() -> None:
+    """Labels that are asked for and not in the pool stay out of it."""
+    labels_U = np.array([0, 2, 3, 5])
+    pairs = PairPool(matrix([[0], [3], [], [4], [5]], 7), matrix(ROWS, 7), labels_U)
+    masks = LabelPool(labels_U, pairs.chosen_BU, pairs.known_BU)
+
+    def content(pool: Pool) -> list[Any]:
+        return [pool.labels_U.tolist(), pool.chosen_BU.tolist(), pool.known_BU.tolist(), pool.learnable]
+
+    for asked_S in ([1, 2, 4, 5, 6], [0, 3], [1], []):
+        assert content(pairs.only(np.array(asked_S, np.int64))) == content(masks.only(np.array(asked_S, np.int64)))
+    assert [*map(content, pairs.blocks(3))] == [*map(content, masks.blocks(3))]
 
 
 def test_zero_positives_means_all_of_them() -> None:

@@ -107,15 +107,18 @@ def tiny_bert(precision: str) -> tuple[Encoder, torch.Tensor, torch.Tensor]:
     return encoder, ids_BT, mask_BT
 
 
-def small_bert(config: EncoderConfig, vocabulary_size: int) -> Encoder:
-    """Return a transformer with two layers and random weights, large enough that attention distinguishes texts."""
+def small_bert(config: EncoderConfig, vocabulary_size: int, **more: Any) -> Encoder:
+    """Return a transformer with two layers and random weights, large enough that attention distinguishes texts.
+
+    ``more``: settings of its backbone.
+    """
     from transformers import BertConfig, BertModel
 
     from xc_core.encoders.transformer import TransformerEncoder
 
     shape = BertConfig(
         vocab_size=vocabulary_size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        initializer_range=0.3,
+        initializer_range=0.3, **more,
     )  # fmt: skip
     torch.manual_seed(0)
     return TransformerEncoder(config, BertModel(shape, add_pooling_layer=False))

@@ -19,6 +19,7 @@ from tests.train.steps import DRAWN, RECIPES, STEPS, m1, m4, take_steps, tiny_be
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
 from xc_core.classifiers.storage import stochastic
 from xc_core.devices import CPU, put
+from xc_core.distributed import World
 from xc_core.losses import PLAIN, Bce, Sampled, Stateless
 from xc_core.sampling import LabelPool
 from xc_core.seeds import torch_generator
@@ -64,16 +65,36 @@ def test_m1_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(name: str, smal
 
 
 @pytest.mark.parametrize("name", ["ngame", "house", "unidec", "astra"])
-def test_a_transformer_encodes_documents_and_label_texts_at_once(name: str, small: Any) -> None:
+def test_a_transformer_encodes_documents_and_label_texts_at_once(
+    name: str, small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A CPU encodes them one after the other, through transformers."""
     card, cpu = (m1(name, device, small, bert=True) for device in (CARD, CPU))
     batches = card.batches(0)
     ready, texts = card.prepare(batches[0], 0), card.head.reads_once
     assert [len(groups) for groups in ready.documents.batches] == [1], "texts are short"
     assert len(ready.documents.back_N) == len(batches[0]) + (len(ready.pool.labels_U) if texts else 0)
-    assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
+    expected = take_steps(cpu)
+    monkeypatch.setattr("xc_core.train.heads.encode_passes", lambda *_: pytest.fail("label texts encoded again"))
+    assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in expected]
     for ours, theirs in ((card.documents, cpu.documents), (card.texts, cpu.texts)):
         torch.testing.assert_close(ours.rows_ND.cpu(), theirs.rows_ND, rtol=0, atol=1e-4)
+
+
+def test_each_process_prepares_its_own_documents_and_label_texts(small: Any) -> None:
+    task = m1("ngame", CARD, small, bert=True)
+    for rank, (documents, labels) in enumerate([(3, 2), (3, 1), (2, 1)]):  # of 8 documents and 4 labels
+        task.world = World(rank, 3)
+        ready = task.prepare(task.batches(0)[0], 0)
+        assert (ready.num_documents, len(ready.documents.back_N)) == (documents, documents + labels)
+
+
+def test_label_texts_are_apart_if_activations_of_documents_are_not_kept(small: Any) -> None:
+    """Documents are encoded twice then, label texts once."""
+    card, cpu = (m1("ngame", device, small, bert=True, cache=True) for device in (CARD, CPU))
+    ready = card.prepare(card.batches(0)[0], 0)
+    assert (ready.num_documents, len(ready.documents.back_N), ready.texts is None) == (8, 8, False)
+    assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
 
 
 def test_m4_makes_the_masks_of_a_batch_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
