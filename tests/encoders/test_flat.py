@@ -127,8 +127,14 @@ def test_a_pass_without_padding_is_larger(padding: bool, most: int, monkeypatch:
 @pytest.mark.usefixtures("fake_card")
 @pytest.mark.parametrize(
     ("cost", "most", "expected"),
-    [(0, 1000, [[3, 4]]), (1000, 1000, [[7]]), (0, 40, [[3], [2], [2]]), (1000, 8, [[1]] * 3 + [[1]] * 4)],
-    ids=["cheap", "dear", "small passes", "one text a pass"],
+    [
+        (0, 1000, [[3, 4]]),
+        (1000, 1000, [[7]]),
+        (0, 3 * 8 + 4 * 16, [[3, 4]]),
+        (0, 40, [[3], [2], [2]]),
+        (1000, 8, [[1]] * 3 + [[1]] * 4),
+    ],
+    ids=["cheap", "dear", "full pass", "small passes", "one text a pass"],
 )
 def test_texts_of_similar_length_are_padded_together(
     cost: int,
@@ -149,6 +155,16 @@ def test_texts_of_similar_length_are_padded_together(
     passes = embed.Passes.of(encoder, store, rows)
     assert [[len(each.mask_BT) for each in groups] for groups in passes.batches] == expected
     torch.testing.assert_close(embed.encode_rows(encoder, store, rows).detach().cpu(), theirs, rtol=0, atol=1e-6)
-    out = np.empty((7, encoder.width), np.float32)
+    out, counted = np.empty((7, encoder.width), np.float32), list[int]()
+    monkeypatch.setattr(embed.Meter, "update", lambda _, tokens: counted.append(tokens))
     embed.embed_rows(encoder, store, rows, out, "texts")
     np.testing.assert_allclose(out, theirs.numpy(), rtol=0, atol=1e-6)
+    assert sum(counted) == 3 * 4 + 4 * 12
+
+
+@pytest.mark.usefixtures("fake_card")
+def test_a_pass_may_have_only_texts_without_tokens(bert: Path) -> None:
+    """A tokenizer without special tokens gives none for an empty text."""
+    encoder = build_encoder(EncoderConfig(name=str(bert), precision="fp32"), 17, 0).on(CARD)
+    store = TokenStore(np.zeros(0, np.int64), np.zeros(4, np.int64), (), (), 0)
+    assert embed.encode_rows(encoder, store, np.arange(3)).detach().cpu().isfinite().all()

@@ -26,7 +26,7 @@ _GROUP_COST: Final = 8192
 """Padded tokens that cost as much as one more group of texts in a pass without padding (a guess): a group adds a few
 operations to each layer."""
 _STEP: Final = 8
-"""Lengths of groups are multiples of this: fewer to choose from, and the kernels of attention like them."""
+"""Lengths are rounded up to multiples of this when texts are divided into groups: fewer to choose from (a guess)."""
 Given = tuple[Tensor, ...] | list[Group]
 """What an encoder is given for a pass: its arguments, or the groups of texts for ``unpadded``."""
 
@@ -78,10 +78,10 @@ def _divided(encoder: Encoder, lengths_N: I64, most: int) -> list[list[I64]]:
         return [[chunk] for chunk in by_length(lengths_N, most, encoder.pass_cost)]
     rounded = -(-lengths_N // _STEP) * _STEP
     passes: list[list[I64]] = []
-    tokens = most
+    tokens = 0
     for group in by_length(rounded, most, _GROUP_COST):
         size = len(group) * int(rounded[group].max())
-        if tokens + size > most:
+        if not passes or tokens + size > most:
             passes.append([])
             tokens = 0
         passes[-1].append(group)
