@@ -161,3 +161,7 @@ def test_the_largest_of_groups_are_the_largest(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(values, topk(scores, 7, dim=1).values)
     assert torch.equal(scores.gather(1, ids), values)
     assert all(len(set(row)) == 7 for row in ids.tolist())
+
+
+def test_of_very_many_equal_scores_the_first_are_best() -> None:
+    assert exact._best(torch.zeros(2, 70_000), 3).tolist() == [[0, 1, 2]] * 2
