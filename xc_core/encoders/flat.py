@@ -1,7 +1,7 @@
 """BERT on the tokens of many texts without their padding, with gradient: what a card computes.
 
-It equals the model of transformers up to rounding. Only attention reads texts with their padding, in groups of similar
-length; queries, keys and values are one product.
+It equals the model of transformers up to rounding. Only attention, and the pooling of the result, read texts with their
+padding, in groups of similar length. Queries, keys and values are one product.
 """
 
 from __future__ import annotations
