@@ -64,6 +64,14 @@ def test_what_is_asked_for_reaches_the_study(tune: Asked) -> None:
     assert tuning.changes == {"encoder": {"epochs": 2}, "classifier": {"epochs": 3}}
 
 
+def test_settings_that_only_xc_train_used_are_named(tune: Asked, fresh: Workspace) -> None:
+    fresh.params.declare_experiment("toy", "ngame", "ngame", {"classifier": {"epochs": 2}, "encoder": {"epochs": 1}})
+    named = "ngame: not used, set in params.yaml by xc train or its budget: classifier.epochs; give them with --set"
+    ended = tune("--set", "encoder.epochs=2")
+    assert ended.code == 0, ended.err
+    assert f"tune: {named} to use them" in ended.err
+
+
 @pytest.mark.parametrize(("option", "least"), [("--trials", 1), ("--keep", 0)])
 def test_a_study_has_a_trial_and_may_keep_none(tune: Asked, option: str, least: int) -> None:
     assert (tune(option, least).code, tune(option, least - 1).code, len(tune.calls)) == (0, 2, 1)
@@ -73,7 +81,7 @@ def test_the_result_is_printed_and_the_note_is_written_only_if_asked_for(tune: A
     note = tmp_path / "note.md"
     ended = tune("--trials", 3)
     assert ended.out.startswith(f"study ngame of toy: {RECORD.state}; trials: 2 ")
-    assert "tune:" not in ended.err
+    assert "written" not in ended.err
     settings = ("--set", "classifier.epochs=3", "--pruner", "none", "--trials", 3)
     written = tune(*settings, "--out", note)
     assert (written.out, written.err.splitlines()[-1]) == (ended.out, f"tune: {note} written")
