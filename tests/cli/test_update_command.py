@@ -574,6 +574,13 @@ def test_pairs_and_filters_of_a_row_without_a_uid_become_those_of_its_document()
     assert (found.pairs.rows(), found.filters.rows()) == ([("D1", "L1")], [("D1", "L2")])
 
 
+def test_after_a_killed_update_that_was_complete_the_next_command_is_named(
+    xc: Xc, project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xc_core.cli.update.update", lambda *_, **__: None)
+    assert "next: xc train" in xc("update", tmp_path, "--dataset", "toy").out
+
+
 def test_the_raw_files_can_be_ingested_again(xc: Xc, project: Workspace, tmp_path: Path) -> None:
     update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
     assert xc("update", update, "--dataset", "toy").code == 0
