@@ -58,7 +58,7 @@ def test_a_pool_of_pairs_is_that_of_its_masks() -> None:
     def content(pool: Pool) -> list[Any]:
         return [pool.labels_U.tolist(), pool.chosen_BU.tolist(), pool.known_BU.tolist(), pool.learnable]
 
-    for asked_S in ([1, 2, 4, 5, 6], [0, 3], [1], []):
+    for asked_S in ([1, 2, 4, 5, 6], [0, 3], [0, 2], [1], []):
         assert content(pairs.only(np.array(asked_S, np.int64))) == content(masks.only(np.array(asked_S, np.int64)))
     assert [*map(content, pairs.blocks(3))] == [*map(content, masks.blocks(3))]
 
