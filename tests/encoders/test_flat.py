@@ -65,6 +65,16 @@ def test_vectors_and_gradients_are_those_of_transformers(pooling: str, changes: 
         torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-5)
 
 
+def test_all_groups_are_encoded_again_for_their_gradient() -> None:
+    encoder, groups = made(), in_groups(IDS_BT, MASK_BT)
+    _, expected = gradients(encoder, lambda: encoder.together(groups))
+    cached = embed.Cached(encoder, embed.Passes([groups], torch.arange(len(MASK_BT))))
+    gradients(encoder, lambda: cached.vectors_UD)
+    cached.backward()
+    for name, value in encoder.named_parameters():
+        torch.testing.assert_close(value.grad, expected.get(name), rtol=1e-4, atol=1e-5)
+
+
 def test_the_tokens_of_a_text_read_no_other_text_and_no_padding() -> None:
     encoder = made().eval()
     whole = encoder.together([group(IDS_BT, MASK_BT)])
