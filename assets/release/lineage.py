@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -241,7 +242,8 @@ def _share_remotes(root: Path, folder: Path) -> None:
         lines += [f"['remote \"{name}\"']", f"url = {_quoted(place)}"]
     if (root / ".dvc" / "cache").is_dir():
         lines += ["[cache]", f"dir = {_quoted(str(root / '.dvc' / 'cache'))}"]
-    write_file(folder / ".dvc" / "config", (root / ".dvc" / "config").read_bytes())
+    with suppress(FileNotFoundError):  # a project without DVC: the clone keeps the settings of its commit
+        write_file(folder / ".dvc" / "config", (root / ".dvc" / "config").read_bytes())
     write_file(folder / ".dvc" / "config.local", "".join(f"{line}\n" for line in lines))
 
 

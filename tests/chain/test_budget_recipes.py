@@ -52,7 +52,8 @@ def test_an_estimate_is_for_a_corpus_and_the_tokens_that_the_recipe_reads(
 ) -> None:
     """Otherwise a recipe with another tokenizer would give all others new epochs, so that they were trained again."""
     timed: list[int] = []
-    monkeypatch.setattr(budget._Estimate, "seconds", lambda self: timed.append(1) or {"encoder": 9.0})
+    parts = {"encoding": 1.0, "scores": 0.0, "encoder": 9.0, "classifier": 1.0}
+    monkeypatch.setattr(budget._Estimate, "seconds", lambda self: timed.append(1) or parts)
 
     def times() -> int:
         budget.scaled_epochs(ready, ready.params.experiment("toy", "ngame"), 1.0)
