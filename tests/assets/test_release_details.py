@@ -389,9 +389,9 @@ def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: 
         (place / ".dvc" / "config").write_text(f"[core]\n    remote = {remote}\n{section}")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     lineage._share_remotes(own, clone)
-    told = subprocess.check_output([sys.executable, "-m", "dvc", "config", "--list"], cwd=clone, text=True)
+    settings = subprocess.check_output([sys.executable, "-m", "dvc", "config", "--list"], cwd=clone, text=True)
     wanted = {f"remote.{name}.url={own / 'store'}", f"remote.{name}.verify=true", f"core.remote={name}"}
-    assert {*wanted, f"cache.dir={own / '.dvc' / 'cache'}"} <= set(told.splitlines())
+    assert {*wanted, f"cache.dir={own / '.dvc' / 'cache'}"} <= set(settings.splitlines())
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"corpus": 5}', '{"corpus": {}}'])

@@ -20,8 +20,6 @@ from xc_core.progress import Meter
 from xc_core.shapes import F32, I64, TokenBatch
 
 T = TypeVar("T")
-
-
 _GROUP_COST: Final = 8192
 """Padded tokens that cost as much as one more group of texts in a pass without padding (a guess): a group adds a few
 operations to each layer."""
@@ -63,7 +61,7 @@ class Passes:
         back = np.argsort(np.concatenate([np.zeros(0, np.int64), *chain.from_iterable(passes)]), kind="stable")
 
         def read(groups: list[I64]) -> Given:
-            return _put_batches(encoder, [store.batch(rows[group], longest) for group in groups])
+            return _read(encoder, store, rows, groups)
 
         batches = _WhenEncoded(passes, read) if encoder.device.type == "cpu" else [read(groups) for groups in passes]
         return cls(batches, put(back, encoder.device))
@@ -89,8 +87,9 @@ def _divided(encoder: Encoder, lengths_N: I64, most: int) -> list[list[I64]]:
     return passes
 
 
-def _put_batches(encoder: Encoder, batches: list[TokenBatch]) -> Given:
-    """Return what the encoder is given for the batches of a pass, on its device."""
+def _read(encoder: Encoder, store: Tokens, rows: I64, groups: list[I64]) -> Given:
+    """Return what the encoder is given for a pass, on its device; ``groups`` are positions among ``rows``."""
+    batches = [store.batch(rows[group], encoder.config.max_length) for group in groups]
     if encoder.skips_padding:
         return [_group(encoder, batch) for batch in batches]
     (batch,) = batches
@@ -118,11 +117,6 @@ def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
     if not passes.batches:
         return torch.zeros((0, encoder.width), device=encoder.device)
     return torch.cat([_vectors(encoder, batch) for batch in passes.batches]).index_select(0, passes.back_N)
-
-
-def encode_batch(encoder: Encoder, batch: TokenBatch) -> Tensor:
-    """Return unit vectors (B x D) of one padded batch, on the encoder's device."""
-    return _vectors(encoder, _put_batches(encoder, [batch]))
 
 
 def encode_rows(encoder: Encoder, store: Tokens, rows: I64) -> Tensor:
@@ -167,30 +161,28 @@ class Out(Protocol):
 def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: str, world: World = ALONE) -> None:
     """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with unit vectors, in evaluation mode.
 
-    ``what`` is the title of the progress bar. Of several processes each encodes every W-th chunk; only the first one
-    gets the vectors, which are those of one process, bit for bit on the same kind of processor. The vectors of a chunk
-    are read after the next chunk was begun, so that a card does not wait for the processor.
+    ``what`` is the title of the progress bar. Of several processes each encodes every W-th pass; only the first one
+    gets the vectors, which are those of one process, bit for bit on the same kind of processor. The vectors of a pass
+    are read after the next pass was begun, so that a card does not wait for the processor.
     """
     was_training = encoder.training
     encoder.eval()
     fast = encoder.without_gradients()
+
+    def begin(groups: list[I64]) -> Callable[[], F32]:
+        return fetched(_vectors(fast, _read(fast, store, rows, groups)).float())
+
     lengths = store.lengths(rows, encoder.config.max_length)
     most = min(world.everyone(encoder.tokens_per_pass))  # cards differ in memory
     passes = _divided(fast, lengths, most)
     turns = (passes[at : at + world.size] for at in range(0, len(passes), world.size))
-    begun = ((turn, [_begun(fast, store, rows, at) for at in turn[world.rank : world.rank + 1]]) for turn in turns)
+    begun = ((turn, [begin(groups) for groups in turn[world.rank : world.rank + 1]]) for turn in turns)
     with Meter(what, int(lengths.sum()), "tokens") as meter, fast.autocast():
         for turn, own in _one_behind(begun):
             for groups, found in zip(turn, world.to_first([read() for read in own]), strict=False):
                 out_ND[np.concatenate(groups)] = found[0]
             meter.update(sum(int(lengths[group].sum()) for groups in turn for group in groups))
     encoder.train(was_training)
-
-
-def _begun(encoder: Encoder, store: Tokens, rows: I64, groups: list[I64]) -> Callable[[], F32]:
-    """Begin to encode a pass; return a function that returns the vectors."""
-    batches = [store.batch(rows[group], encoder.config.max_length) for group in groups]
-    return fetched(_vectors(encoder, _put_batches(encoder, batches)).float())
 
 
 def _one_behind(items: Iterable[T]) -> Iterator[T]:
