@@ -234,22 +234,19 @@ def _share_remotes(root: Path, folder: Path) -> None:
     The names of remotes may have changed since the commit. DVC reads its settings as UTF-8, but its own commands write
     no path that is not ASCII.
     """
+    from configobj import ConfigObj
+
     from assets.resources import Dvc
 
-    lines = []
+    settings = ConfigObj(encoding="utf-8", interpolation=False)
     for name, url in Dvc.of(root).remotes().items():
         place = url if "://" in url else str((root / ".dvc" / url).resolve())
-        lines += [f"['remote \"{name}\"']", f"url = {_quoted(place)}"]
+        settings[f'remote "{name}"'] = {"url": place}
     if (root / ".dvc" / "cache").is_dir():
-        lines += ["[cache]", f"dir = {_quoted(str(root / '.dvc' / 'cache'))}"]
+        settings["cache"] = {"dir": str(root / ".dvc" / "cache")}
     with suppress(FileNotFoundError):  # a project without DVC: the clone keeps the settings of its commit
         write_file(folder / ".dvc" / "config", (root / ".dvc" / "config").read_bytes())
-    write_file(folder / ".dvc" / "config.local", "".join(f"{line}\n" for line in lines))
-
-
-def _quoted(text: str) -> str:
-    quote = "'" if '"' in text else '"'
-    return f"{quote}{text}{quote}"
+    write_file(folder / ".dvc" / "config.local", b"".join(line + b"\n" for line in settings.write()))
 
 
 def _same(raw: Path, wanted: dict[str, Any]) -> bool:

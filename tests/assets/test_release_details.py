@@ -379,9 +379,9 @@ def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
     assert not (tmp_path / "clone").exists()
 
 
-@pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new")])
+@pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new"), ('5%(s) of "it\'s"', "new")])
 def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: Path, folder: str, name: str) -> None:
-    """A remote that was renamed since the commit, or a path that is not ASCII, ended the rebuild in dvc."""
+    """A remote that was renamed since the commit, or a path that is not ASCII or has quotes, ended the rebuild."""
     own, clone = tmp_path / folder, tmp_path / "clone"
     for place, remote in ((own, name), (clone, "lab.disk")):
         (place / ".dvc" / "cache").mkdir(parents=True)

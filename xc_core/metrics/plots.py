@@ -94,7 +94,7 @@ def deciles(folder: Path, parts: list[dict[str, float]], title: str) -> None:
             bars = axis.bar(range(len(parts)), values, color=colour)
             axis.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
             axis.set_xticks(range(len(parts)), names, rotation=40, ha="right", fontsize=8)
-            axis.set(title=label, xlabel="train documents of a label (tail to head)")
+            axis.set(title=label, xlabel="train and validation documents of a label (tail to head)")
         figure.suptitle(title, fontsize=11, color=INK)
         _save(figure, folder / "deciles.png")
 
