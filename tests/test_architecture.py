@@ -36,6 +36,16 @@ def test_the_page_on_the_structure_has_the_layers_that_are_checked() -> None:
     assert [set(re.findall(r"\w+", row)) for row in written] == [set(re.findall(r"\w+", row)) for row in declared]
 
 
+@pytest.mark.parametrize("package", ["xc_core/chain", "xc_core/tune", "assets/release"])
+def test_the_page_on_the_structure_says_what_each_module_does(package: str) -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    written = {
+        name for row in re.findall(r"^\| (`\w+\.py`.*?) \|", page, re.MULTILINE) for name in re.findall(r"\w+\.py", row)
+    }
+    modules = {path.name for path in (ROOT / package).glob("*.py")} - {"__init__.py"}
+    assert not modules - written
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_has_one_name_everywhere(name: str) -> None:
     """Its module, its asset, its data folder, its DVC stage, its settings file."""
