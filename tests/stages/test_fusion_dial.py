@@ -13,7 +13,7 @@ from xc_core.chain.context import Context
 from xc_core.fusion import Inputs, Sum, summed
 from xc_core.recipes.settings import FusionSettings
 from xc_core.shapes import Shortlist
-from xc_core.stages.fusion import _figures, _with_dial
+from xc_core.stages.fusion import _per_document, _with_dial
 
 
 @pytest.mark.parametrize(("documents", "cost"), [(1500, 0.0), (1500, 1.0), (1500, 100.0), (2, 100.0)])
@@ -29,8 +29,8 @@ def test_the_figures_are_those_at_the_default_of_the_dial(documents: int, cost: 
     if served.dial is not None:
         at_default = Shortlist.ranked(ranked.ids_NK, served.dial.turned(ranked.ids_NK, ranked.scores_NK, None))
     assert (served.dial is None) == (documents == 2)
-    assert figures == pytest.approx(_figures({"served": at_default}, truth, weights)["served"])
-    at_zero = _figures({"served": ranked}, truth, weights)["served"]
+    assert figures == pytest.approx(_per_document({"served": at_default}, truth, weights)["served"].total())
+    at_zero = _per_document({"served": ranked}, truth, weights)["served"].total()
     if documents > 2 and cost:
         assert figures["PSP_at_5"] > at_zero["PSP_at_5"]
     else:

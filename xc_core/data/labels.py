@@ -86,6 +86,10 @@ class LabelMatrix:
         """Return (document, label) of every positive, by document, then label."""
         return np.repeat(np.arange(len(self)), self.counts_N), self.indices
 
+    def places(self) -> I64:
+        """Return the place of each positive among those of its document, from 0; in the order of ``pairs``."""
+        return np.arange(len(self.indices)) - np.repeat(self.indptr[:-1], self.counts_N)
+
     def contains(self, docs: Array, labels: Array) -> Bool:
         """Return True where ``labels`` is positive for ``docs`` (arrays that broadcast); always False for PAD_ID."""
         docs, labels = np.broadcast_arrays(docs, labels)
@@ -112,7 +116,7 @@ class LabelMatrix:
 
     def first(self, count: int) -> LabelMatrix:
         """Return the matrix with only the first ``count`` positives, by id, of each document."""
-        return self.where(np.arange(len(self.indices)) - np.repeat(self.indptr[:-1], self.counts_N) < count)
+        return self.where(self.places() < count)
 
     def only(self, labels_L: Bool) -> LabelMatrix:
         """Return the matrix with only the pairs of marked labels."""

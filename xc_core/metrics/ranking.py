@@ -320,7 +320,7 @@ def _sorted_gains(truth: LabelMatrix, inverse_propensity_L: F64, k: int) -> F64:
     docs, labels = truth.pairs()
     first = docs * np.int64(truth.num_labels)
     places = np.sort(first + place_L[labels]) - first
-    rank = np.arange(len(docs)) - truth.indptr[docs]
+    rank = truth.places()
     keep = rank < k
     out = np.zeros((len(truth), k))
     out[docs[keep], rank[keep]] = inverse_propensity_L[by_gain_L[places[keep]]]

@@ -76,9 +76,8 @@ class Source(Generic[S]):
         docs, _ = own.pairs()
         keys = generator(self.seed, "positives", step).random(len(docs))
         order = np.lexsort((keys, docs))
-        rank = np.arange(len(docs)) - own.indptr[docs]
         kept = np.zeros(len(docs), bool)
-        kept[order[rank < self.settings.positives]] = True
+        kept[order[own.places() < self.settings.positives]] = True
         return own.where(kept)
 
 

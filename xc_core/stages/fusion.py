@@ -181,7 +181,7 @@ def _with_dial(
             "fusion: no dial between P@k and PSP@k (--tail): the candidates have too few positives, or the fused score "
             "does not tell them from other candidates"
         )
-        return fusion, _figures({FUSION: ranked}, truth, weights_L)[FUSION]
+        return fusion, _per_document({FUSION: ranked}, truth, weights_L)[FUSION].total()
     dial, curve = found
     context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}
     if dial.reach:
@@ -236,10 +236,8 @@ def _gathered(
 ) -> Candidates:
     """Return the candidates of documents, found and scored by ``scores`` that have not seen the documents."""
     rows, truth = held.rows, held.truth
-    doc_ND, texts = (
-        np.ascontiguousarray(embeddings.documents_ND[rows]),
-        cache(partial(corpus.texts_of, "documents", rows)),
-    )
+    doc_ND = np.ascontiguousarray(embeddings.documents_ND[rows])
+    texts = cache(partial(corpus.texts_of, "documents", rows))
     query = Query(doc_ND, texts)
     proposed_NK = candidates(scores, query, settings.candidates)
     found_NK = np.where(held.revealing_L[proposed_NK], PAD_ID, proposed_NK).astype(np.int32)
@@ -268,7 +266,7 @@ def _with_positives(found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> 
     """
     positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
     docs, labels = truth.pairs()
-    positives[docs, np.arange(len(docs)) - truth.indptr[docs]] = labels
+    positives[docs, truth.places()] = labels
     both_NK = np.concatenate([found_NK, positives], axis=1)
     filtered_NK = filters.contains(np.arange(len(truth))[:, None], both_NK)
     return distinct(np.where(filtered_NK, PAD_ID, both_NK).astype(np.int32))
@@ -276,16 +274,13 @@ def _with_positives(found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> 
 
 def _beyond(ids_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> tuple[I64, I32]:
     """Return the positives that are not among ``ids_NK``, in rows of K, with the document of each row (R, R x K)."""
-    docs, labels = truth.pairs()
-    late = np.arange(len(docs)) - truth.indptr[docs] >= _BESIDE
-    docs, labels = docs[late], labels[late]
+    docs, labels = truth.where(truth.places() >= _BESIDE).pairs()
     real, width = ids_NK != PAD_ID, ids_NK.shape[1]
     held = LabelMatrix.from_pairs(np.nonzero(real)[0], ids_NK[real], truth.shape)
     left = ~(held.contains(docs, labels) | filters.contains(docs, labels))
     rest = LabelMatrix.from_pairs(docs[left], labels[left], truth.shape)
     rows_N = -(-rest.counts_N // width)
-    docs, labels = rest.pairs()
-    place = np.arange(len(docs)) - rest.indptr[docs]
+    (docs, labels), place = rest.pairs(), rest.places()
     ids_RK = np.full((int(rows_N.sum()), width), PAD_ID, np.int32)
     ids_RK[(np.cumsum(rows_N) - rows_N)[docs] + place // width, place % width] = labels
     return np.repeat(np.arange(len(truth)), rows_N), ids_RK
@@ -343,8 +338,3 @@ def _per_document(ranked: dict[str, Shortlist], truth: LabelMatrix, weights_L: F
         name: PerDocument({m: own.num[m] for m in _SHOWN}, {m: own.den[m] for m in _SHOWN})
         for name, own in found.items()
     }
-
-
-def _figures(ranked: dict[str, Shortlist], truth: LabelMatrix, weights_L: F64) -> dict[str, dict[str, float]]:
-    """Return the figures that are shown of each ranking, in percent."""
-    return {name: own.total() for name, own in _per_document(ranked, truth, weights_L).items()}

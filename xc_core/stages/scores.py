@@ -92,10 +92,8 @@ def run(context: Context[Mapping[str, Score]]) -> None:
 
 def extend(context: Context[Mapping[str, Score]]) -> None:
     """Add labels that are new at the end to each score; no score is fitted again."""
-    inputs, old = (
-        Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables)),
-        Scores.open(context.old),
-    )
+    inputs = Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
+    old = Scores.open(context.old)
     corpus, writer = inputs.corpus, ScoresWriter(context.build, old.parts)
     query = _measured(inputs, _MEASURED_AGAIN)
     for fold in old.folds:
