@@ -26,6 +26,7 @@ class Ordered(Stateless):
     here it is constant.
     """
 
+    independent = False  # which documents count depends on the others of the batch
     loss: Loss = field(default_factory=Triplet)
     """The loss whose documents are selected."""
     q: int = 64
@@ -39,11 +40,6 @@ class Ordered(Stateless):
                 expected="for instance triplet, bce, or a softmax with forward 1",
                 do="choose another loss",
             )
-
-    @property
-    def independent(self) -> bool:
-        """False: which documents count depends on the others of the batch."""
-        return False
 
     @property
     def divisor(self) -> float:

@@ -63,6 +63,7 @@ class Tree(Drawn):
     """Labels from a probabilistic label tree, fitted once to the documents' vectors: p_n(y | x) (Bamler and Mandt)."""
 
     draws_from_noise = True
+    adapts = True
     width: int = 16
     """Principal components of the document vectors that the tree uses."""
     regulariser: float = 0.01
@@ -74,11 +75,6 @@ class Tree(Drawn):
         at_most(self, width=65_536)
         if self.regulariser <= 0:
             raise ConfigError(f"regulariser {self.regulariser}", expected="above 0", do="fix the value")
-
-    @property
-    def adapts(self) -> bool:
-        """The tree is fitted on the documents' vectors."""
-        return True
 
     def due(self, epoch: int) -> bool:
         """Return True for the first epoch, before which the tree is fitted."""

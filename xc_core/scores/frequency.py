@@ -20,11 +20,7 @@ class Frequency(Score):
     """Counts the train documents of each label, so that a tree can weigh other scores by label frequency."""
 
     summed = False
-
-    @property
-    def searches(self) -> bool:
-        """False: it scores the candidates of others."""
-        return False
+    searches = False
 
     def fit(self, data: ScoreData) -> FittedScore:
         """Count the train documents of each label."""

@@ -25,13 +25,9 @@ class LabelWords(Score):
     """Compares the words of a text with those of the label's text."""
 
     code_version = "2"  # decomposed accented letters ended words
+    searches = False
 
     terms: TermSettings = field(default_factory=TermSettings)
-
-    @property
-    def searches(self) -> bool:
-        """False: it scores the candidates of others."""
-        return False
 
     def check(self) -> None:
         """Raise MissingError if scikit-learn is not installed."""

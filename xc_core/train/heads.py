@@ -96,24 +96,16 @@ class Head(Protocol):
 class TextHead:
     """Scores are products with the vectors of the pool's label texts, which are encoded once per batch."""
 
+    reads_texts = True
+    rows = None
     loss: BatchLoss
     cache: bool = False
     """Encode label texts twice instead of keeping their activations (GradCache)."""
 
     @property
-    def reads_texts(self) -> bool:
-        """Label texts are encoded."""
-        return True
-
-    @property
     def reads_once(self) -> bool:
         """Once, unless activations are not kept."""
         return not self.cache
-
-    @property
-    def rows(self) -> TableHead | None:
-        """There is no table."""
-        return None
 
     def tables(self) -> dict[str, LabelTable]:
         """There is no table."""
@@ -144,19 +136,11 @@ class TextHead:
 class RowHead:
     """Scores are products with rows of a table, which has its own optimiser; no label text is read."""
 
+    reads_texts = False
+    reads_once = False
     rows: TableHead
     dropout: float = 0.0
     """Share of the coordinates of a document vector that are set to zero before it is scored against rows."""
-
-    @property
-    def reads_texts(self) -> bool:
-        """No label text is encoded."""
-        return False
-
-    @property
-    def reads_once(self) -> bool:
-        """No label text is encoded."""
-        return False
 
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Update the rows and return the loss and the gradient of the documents."""
@@ -185,14 +169,10 @@ class RowHead:
 class BothHeads:
     """share x (loss on label texts) + (1 - share) x (loss on rows) of one batch and pool (UniDEC, section 3.3)."""
 
+    reads_texts = True
     share: float
     texts: TextHead
     table: RowHead
-
-    @property
-    def reads_texts(self) -> bool:
-        """Label texts are encoded."""
-        return True
 
     @property
     def reads_once(self) -> bool:
