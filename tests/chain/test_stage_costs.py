@@ -43,6 +43,11 @@ def small(size: int) -> World:
     )
 
 
+def test_each_stage_of_a_training_has_formulas() -> None:
+    """Without one, ``xc plan`` would end with a KeyError."""
+    assert set(WORK) == set(HELD) == set(WRITTEN) == set(TRAIN_STAGES)
+
+
 def rates_of(recipe: Recipe, *, imports: float = 0.0) -> Rates:
     """Return rates of pilots that cost, in each stage, 2 s, 1 us per unit of work, and what searches cost."""
     bare = Rates((), Timed(small(4000), {}), WIDTH, 1e-11, 1e-5, 1e-6, 1e-5)
