@@ -19,7 +19,7 @@ from xc_core.shapes import I64
 LIMIT: Final = 1 << 18
 """Words in the cache, about 50 MB; then it starts again."""
 _LONGEST: Final = 64
-"""Characters of a word in the cache. A text in Chinese is one word, and comes once: such words would fill a gigabyte."""
+"""Characters of a word in the cache. A text in Chinese is one word, and comes once: such words would fill a GB."""
 _ID: Final = np.dtype(np.uintc)
 _PIECE: Final = re.compile(r"[a-zA-Z0-9]+|[!-/:-@\[-`{-~]")
 """What BERT's pre-tokenizer cuts ASCII text into: runs of letters and digits, and each punctuation mark by itself."""
