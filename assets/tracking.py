@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assets import links
-from assets.settings import hide_secrets, local_folder
+from assets.settings import REGISTRY_URI, hide_secrets, local_folder
 from assets.waiting import first_contact
 from xc_core.artifacts import writing
 from xc_core.chain import Workspace
@@ -42,6 +42,9 @@ _PATIENCE: Final = 120.0
 """Seconds to wait for the first connection of another process."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
+_POOL: Final = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
+"""NullPool opens the file of a database for each request. A connection that stays open reads a file that a restored
+backup has replaced, or that was deleted."""
 
 
 def connect(uri: str, lock: Path) -> Any:
@@ -57,6 +60,8 @@ def connect(uri: str, lock: Path) -> Any:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
+    if sqlite_file(uri) or sqlite_file(os.environ.get(REGISTRY_URI, "")):
+        os.environ.setdefault(_POOL, "NullPool")
     if file := sqlite_file(uri):
         with writing(file):  # MLflow does so too, and raises an OSError
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,8 @@ _SECONDS: Final = "20"
 """For each try of the first request. MLflow's 120 are for later ones, such as the copy of a large file."""
 _QUIET_SECONDS: Final = 5.0
 """A wait that is longer is reported."""
+_REPORTED: Final[set[str]] = set()
+"""Addresses whose wait was reported, until they answer: `xc serve` asks again every few seconds."""
 
 
 @contextmanager
@@ -25,7 +27,7 @@ def first_contact(uri: str) -> Iterator[None]:
 
     A server that accepts connections but never answers would keep a command silent for 8 minutes.
     """
-    waiting = threading.Timer(_QUIET_SECONDS, report, [f"waiting for an answer from MLflow at {hide_secrets(uri)}"])
+    waiting = threading.Timer(_QUIET_SECONDS, _report, [uri])
     waiting.daemon = True
     if sqlite_file(uri) is None:
         waiting.start()
@@ -33,7 +35,14 @@ def first_contact(uri: str) -> Iterator[None]:
     os.environ.setdefault(TIMEOUT, _SECONDS)
     try:
         yield
+        _REPORTED.discard(uri)
     finally:
         waiting.cancel()
         if not given:
             os.environ.pop(TIMEOUT, None)
+
+
+def _report(uri: str) -> None:
+    if uri not in _REPORTED:
+        _REPORTED.add(uri)
+        report(f"waiting for an answer from MLflow at {hide_secrets(uri)}")

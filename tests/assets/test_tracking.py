@@ -6,10 +6,12 @@ import json
 import math
 import os
 import re
+import shutil
 import tempfile
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -283,6 +285,18 @@ def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
     connect(store.uri, store.lock)
 
 
+def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tmp_path: Path) -> None:
+    """A connection that stayed open read the old file: `xc serve` never noticed that the champion was another one."""
+    file, backup = tmp_path / "mlflow.db", tmp_path / "backup.db"
+    shutil.copy(store.uri.removeprefix("sqlite:///"), file)
+    client = connect(sqlite_address(file), tmp_path / "lock")
+    shutil.copy(file, backup)
+    client.create_experiment("after the backup")
+    backup.rename(file)
+    assert client.get_experiment_by_name("after the backup") is None
+    connect(store.uri, store.lock)
+
+
 def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "_PATIENCE", 0.2)
     started = time.monotonic()
@@ -316,6 +330,28 @@ def test_a_server_that_does_not_answer_is_waited_for_aloud_and_for_a_short_time(
     assert os.environ.get(waiting.TIMEOUT) == own
     monkeypatch.undo()
     connect(store.uri, store.lock)
+
+
+def test_a_server_that_is_down_is_waited_for_aloud_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`xc serve` asks every few seconds: its log had a line for each."""
+    lines: list[str] = []
+    monkeypatch.setattr(waiting, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "report", lines.append)
+
+    def ask(*, answers: bool) -> None:
+        with suppress(OSError), waiting.first_contact("http://down:5000"):
+            for thread in threading.enumerate():
+                if isinstance(thread, threading.Timer):
+                    thread.join()
+            if not answers:
+                raise OSError
+
+    ask(answers=False)
+    ask(answers=False)
+    assert lines == ["waiting for an answer from MLflow at http://down:5000"]
+    ask(answers=True)
+    ask(answers=False)
+    assert len(lines) == 2
 
 
 def test_an_experiment_that_was_deleted_in_the_interface_takes_runs_again(store: Store) -> None:

@@ -149,3 +149,11 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"river{i} castle{i}, a" for i in range(20)]
     assert same(words, backend(), texts)
     assert len(words) <= 4
+
+
+def test_long_words_are_not_kept() -> None:
+    """A text in Chinese is one word: after 262,144 of them the cache of `xc serve` had filled a gigabyte."""
+    words = WordIds.of(backend())
+    assert words is not None
+    assert same(words, backend(), [character * 65 for character in "河城aä"] * 2)
+    assert not words.keys() - {"a", "ä"}

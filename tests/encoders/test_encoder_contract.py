@@ -163,6 +163,15 @@ def test_new_weights_come_from_the_seed_alone(request: pytest.FixtureRequest, ki
     assert not torch.equal(weights(1)[new], weights(2)[new])
 
 
+def test_a_text_of_one_token_has_the_same_vector_alone_and_beside_a_longer_one() -> None:
+    """Alone it had one in fp32, and `xc serve` gave it other labels alone than in a pass that texts share."""
+    encoder: Any = build_encoder(EncoderConfig(name="bag", width=6), VOCABULARY, seed=0)
+    ids, mask = torch.tensor([[3, 0], [4, 5]]), torch.tensor([[True, False], [True, True]])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        alone, beside = encoder.pooled(ids[:1, :1], mask[:1, :1]), encoder.pooled(ids, mask)
+    assert alone.float().tolist() == beside[:1].float().tolist()
+
+
 def test_a_bag_encodes_a_text_without_tokens_as_zero_with_finite_gradients() -> None:
     encoder = build_encoder(EncoderConfig(name="bag", width=6, projection=3), VOCABULARY, seed=0)
     ids, mask = torch.ones(2, 3, dtype=torch.long), torch.tensor([[True, True, False], [False, False, False]])

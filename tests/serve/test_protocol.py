@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import resource
 import socket
+import time
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from xc_core.serve.server import Protocol, _connections, _Uvicorn
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
+    await asyncio.sleep(0.2 if scope["path"] == "/slow" else 0.01)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
 
@@ -60,7 +63,9 @@ def test_a_server_waits_for_its_threads_unless_it_has_to_end_at_once(hurried: bo
     assert ended == ([] if hurried else ["models", "batcher"])
 
 
-async def _answer(sent: bytes, most: int | None, log_level: str = "critical") -> bytes:
+async def _answer(
+    sent: bytes, most: int | None = None, log_level: str = "critical", *, sends_no_more: bool = False
+) -> bytes:
     """Return all that a server writes until it closes the connection."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(_app, http=Protocol, ws="none", lifespan="off", limit_concurrency=most, log_level=log_level)
@@ -68,6 +73,8 @@ async def _answer(sent: bytes, most: int | None, log_level: str = "critical") ->
     running = asyncio.create_task(process.serve(sockets=[listener]))
     reader, writer = await asyncio.open_connection(*listener.getsockname())
     writer.write(sent)
+    if sends_no_more:
+        writer.write_eof()
     found = await asyncio.wait_for(reader.read(), 20)
     writer.close()
     process.should_exit = True
@@ -99,6 +106,39 @@ def test_what_never_reaches_the_application_is_answered_in_json(
 
 def test_other_requests_reach_the_application() -> None:
     assert asyncio.run(_answer(ASKED, 2)).startswith(b"HTTP/1.1 200")
+
+
+KEPT = ASKED.replace(b"Connection: close\r\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"), [(KEPT, 1), (3 * KEPT, 3), (KEPT + KEPT[:-2], 1), (KEPT[:-2], 0), (b"", 0)]
+)
+def test_a_client_that_has_closed_its_side_gets_the_answers_to_what_it_has_sent(sent: bytes, answers: int) -> None:
+    """As `nc -N` does; the connection was closed without an answer."""
+    began = time.monotonic()
+    assert asyncio.run(_answer(sent, sends_no_more=True)).count(b"HTTP/1.1 200") == answers
+    assert time.monotonic() - began < 4, "it is not kept open for another request"
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [(b"", []), (KEPT[:-2], [b"408"]), (KEPT + KEPT[:-2], [b"200", b"408"])],
+    ids=["nothing", "a part of the headers", "a part of those of a second request"],
+)
+def test_headers_that_do_not_end_in_time_end_the_connection(
+    sent: bytes, answers: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,040 such connections kept every other client out for ever."""
+    monkeypatch.setattr(server, "_HEADER_SECONDS", 0.1)
+    found = asyncio.run(_answer(sent))
+    assert re.findall(rb"HTTP/1.1 (\d+)", found) == answers
+    assert (b'"found":"headers that have not ended"' in found) == (b"408" in answers)
+
+
+def test_a_request_that_has_begun_may_take_longer_than_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_HEADER_SECONDS", 0.05)
+    assert asyncio.run(_answer(ASKED.replace(b"/health", b"/slow"))).startswith(b"HTTP/1.1 200")
 
 
 def test_an_offer_of_another_protocol_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,8 @@ from xc_core.shapes import I64
 
 LIMIT: Final = 1 << 18
 """Words in the cache, about 50 MB; then it starts again."""
+_LONGEST: Final = 64
+"""Characters of a word in the cache. A text in Chinese is one word, and comes once: such words would fill a GB."""
 _ID: Final = np.dtype(np.uintc)
 _PIECE: Final = re.compile(r"[a-zA-Z0-9]+|[!-/:-@\[-`{-~]")
 """What BERT's pre-tokenizer cuts ASCII text into: runs of letters and digits, and each punctuation mark by itself."""
@@ -67,7 +69,8 @@ class WordIds(dict[str, bytes]):
             found = self._piece(word) if lower == word else self[lower]
         else:
             found = self._several(word)
-        self[word] = found
+        if len(word) <= _LONGEST:
+            self[word] = found
         return found
 
     def _piece(self, piece: str) -> bytes:

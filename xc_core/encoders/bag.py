@@ -26,7 +26,9 @@ class BagEncoder(Encoder):
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the weighted mean of the token vectors; zero for a text without tokens."""
         logits_BT = self.importance(ids_BT).squeeze(-1).masked_fill(~mask_BT, torch.finfo(torch.float32).min)
-        return torch.einsum("bt,btd->bd", logits_BT.softmax(1) * mask_BT, self.tokens(ids_BT))
+        weights_BT = logits_BT.softmax(1) * mask_BT
+        # not einsum, which multiplies texts of one token without a product of matrices, so in fp32 under autocast
+        return torch.bmm(weights_BT.unsqueeze(1), self.tokens(ids_BT)).squeeze(1)
 
     def shape_facts(self) -> dict[str, Any]:
         """Return the size of the vocabulary."""

@@ -147,22 +147,28 @@ def _labels(predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, lab
     """Return the labels of one text, which are in the order of ``labels_K``, with their reasons."""
     fusion, ids, values_KF = predictor.scorer.fusion, scored.ids_NK[row], scored.values_NKF[row]
     weights = fusion.weight_of()
-    held_KF = values_KF[ids != PAD_ID]
+    places = {label: place for place, label in enumerate(ids.tolist())}
+    places_K = np.array([places[label] for label in labels_K.tolist()], np.int64)
+    ranks_KF = _ranks(values_KF[ids != PAD_ID], values_KF[places_K])
+    fused_K, scores_K = scored.fused_NK[row, places_K].tolist(), turned_NK[row, places_K].tolist()
     found = []
-    for label in labels_K.tolist():
-        at = int(np.flatnonzero(ids == label)[0])
-        values_F, fused, score = values_KF[at], float(scored.fused_NK[row, at]), float(turned_NK[row, at])
-        ranks_F = 1 + (held_KF > values_F).sum(axis=0)
+    for label, own, ranks, fused, score in zip(
+        labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), fused_K, scores_K, strict=True
+    ):
         reasons = tuple(
-            Reason(
-                name,
-                float(value),
-                int(rank),
-                weights[name] * float(value) if name in weights else None,
-            )
-            for name, value, rank in zip(fusion.names, values_F, ranks_F, strict=True)
+            Reason(name, value, rank, weights[name] * value if name in weights else None)
+            for name, value, rank in zip(fusion.names, own, ranks, strict=True)
         )
         trees = None if fusion.tree is None else fused - sum(reason.adds or 0.0 for reason in reasons)
         uid, title = predictor.uids[label], predictor.titles[label]
         found.append(Explained(label, uid, title, score, reasons, trees, score - fused))
     return found
+
+
+def _ranks(held_KF: F32, values_KF: F32) -> I64:
+    """Return the rank of each value among those that its score gives to all candidates: 1 + how many are higher."""
+    columns = [
+        np.searchsorted(np.sort(held_K), values_K, side="right")
+        for held_K, values_K in zip(held_KF.T, values_KF.T, strict=True)
+    ]
+    return 1 + len(held_KF) - np.stack(columns, axis=1)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
+import h11
 import uvicorn
+from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from xc_core.errors import UnavailableError, UsageError, bare
@@ -27,6 +29,8 @@ from xc_core.serve.models import Models, log
 from xc_core.visible import counted, http_address
 
 _BACKLOG: Final = 2048
+_HEADER_SECONDS: Final = 10.0
+"""Until the headers of a connection's next request have come."""
 _LAST_SECONDS: Final = 1.0
 """For the answers to requests that a second Ctrl-C cancels."""
 
@@ -83,12 +87,17 @@ class Address:
 
 
 class Protocol(H11Protocol):
-    """HTTP/1.1 whose own answers, to what never reaches the application, are JSON as all others."""
+    """HTTP/1.1 whose own answers, to what never reaches the application, are JSON as all others.
+
+    Headers must come in time, and a client that has closed its side for writing gets the answers to what it has sent.
+    """
 
     def __init__(self, config: uvicorn.Config, *arguments: Any, **named: Any) -> None:
         super().__init__(config, *arguments, **named)
         self._most, self._inner = self.limit_concurrency, self.app
         self.limit_concurrency, self.app = None, self._bounded
+        self._sends_no_more = False
+        self._timer: asyncio.TimerHandle | None = None
 
     async def _bounded(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer 503 if there are too many connections or requests."""
@@ -103,12 +112,64 @@ class Protocol(H11Protocol):
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing if a client offers another protocol: some do at each request, and uvicorn asks for a library."""
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return True, so that the connection stays open for writing, if an answer to a whole request is due."""
+        self._sends_no_more = True
+        return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+
+    def handle_events(self) -> None:
+        """Begin the requests whose headers have come."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        """Begin the next request if it has come, or wait for it."""
+        super().on_response_complete()
+        if not self.cycle.response_complete or self.transport.is_closing():
+            return
+        if self._sends_no_more:
+            self.transport.close()
+        else:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._stop_waiting()
+        self._timer = self.loop.call_later(_HEADER_SECONDS, self._end_waiting)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end_waiting(self) -> None:
+        """Close the connection; first answer headers that have not ended."""
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            limit = f"all of them within {_HEADER_SECONDS:g} s"
+            self._end_with(
+                "408 Request Timeout", problem(408, "headers that have not ended", limit, "send them faster")
+            )
+        self.transport.close()
+
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are no request, and close the connection."""
-        response = problem(400, "bytes that are not an HTTP/1.1 request, or headers that are too long",
-                           "a request line and headers", "check the client; this port does not speak TLS")  # fmt: skip
+        self._end_with("400 Bad Request", problem(
+            400, "bytes that are not an HTTP/1.1 request, or headers that are too long",
+            "a request line and headers", "check the client; this port does not speak TLS"))  # fmt: skip
+
+    def _end_with(self, status: str, response: Response) -> None:
         headers = [*response.raw_headers, (b"connection", b"close")]
-        lines = [b"HTTP/1.1 400 Bad Request", *(b": ".join(header) for header in headers), b"", bytes(response.body)]
+        lines = [f"HTTP/1.1 {status}".encode(), *(b": ".join(header) for header in headers), b"", bytes(response.body)]
         self.transport.write(b"\r\n".join(lines))
         self.transport.close()
 
