@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
 import re
 from pathlib import Path
@@ -147,6 +148,7 @@ def test_a_preview_is_short_one_line_and_printable(text: str | bytes, limit: int
         (RuntimeError("I/O error: No space left on device (os error 28)"), "a full disk"),
         (RuntimeError("(sqlite3.OperationalError) database or disk is full\n[SQL: ...]"), "a full disk"),
         (RuntimeError("(sqlite3.OperationalError) attempt to write a readonly database"), "no permission"),
+        (RuntimeError("(sqlite3.OperationalError) disk I/O error\n[SQL: ...]"), "a failing disk"),
         (FileNotFoundError(errno.ENOENT, "No such file"), ""),
         (ConnectionError("refused"), ""),
         (ValueError(""), ""),
@@ -159,6 +161,15 @@ def test_the_reason_of_a_failed_write_is_distinguished_from_other_errors(
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 40}))
     found = storage_reason(error, tmp_path / "absent" / "too")
     assert found.startswith(reason) if reason else not found
+
+
+@pytest.mark.parametrize("words", ["attempt to write a readonly database", "disk I/O error"])
+def test_a_disk_that_became_read_only_under_a_database_is_called_so(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ext4 does after an error; sqlite says the second of a connection that was open."""
+    monkeypatch.setattr("os.statvfs", lambda _: type("Flags", (), {"f_flag": os.ST_RDONLY}))
+    assert storage_reason(RuntimeError(words), tmp_path / "a.db") == f"a read-only disk ({words})"
 
 
 def test_a_name_that_is_too_long_is_called_so(tmp_path: Path) -> None:

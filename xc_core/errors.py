@@ -52,6 +52,7 @@ _IN_WORDS: Final = {
     "database or disk is full": errno.ENOSPC,
     "File too large": errno.EFBIG,
     "attempt to write a readonly database": errno.EACCES,
+    "disk I/O error": errno.EIO,
     LINK_LOOP: errno.ELOOP,
 }
 """What libraries, sqlite and pathlib write instead of an error number."""
@@ -231,6 +232,8 @@ def storage_reason(error: Exception, path: Path) -> str:
     said = str(error).partition("\n")[0]
     number = next((number for words, number in _IN_WORDS.items() if words in str(error)), 0)
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if number in (errno.EACCES, errno.EIO) and os.statvfs(there).f_flag & os.ST_RDONLY:
+        number = errno.EROFS
     if not number and shutil.disk_usage(there).free < _FULL_BYTES:
         number = errno.ENOSPC
     return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
