@@ -53,9 +53,10 @@ _IN_WORDS: Final = {
     "File too large": errno.EFBIG,
     "attempt to write a readonly database": errno.EACCES,
     "disk I/O error": errno.EIO,
+    "unable to open database file": 0,
     LINK_LOOP: errno.ELOOP,
 }
-"""What libraries, sqlite and pathlib write instead of an error number."""
+"""What libraries, sqlite and pathlib write instead of an error number; 0 if it need not be the disk."""
 PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
 _LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")
@@ -229,10 +230,10 @@ def storage_reason(error: Exception, path: Path) -> str:
         return f"{_REFUSALS[number]} ({error})"
     if isinstance(error, XCError):
         return ""
-    said = str(error).partition("\n")[0]
-    number = next((number for words, number in _IN_WORDS.items() if words in str(error)), 0)
+    words, number = next(((words, known) for words, known in _IN_WORDS.items() if words in str(error)), ("", 0))
+    said = next((line for line in str(error).splitlines() if words in line), "")
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if number in (errno.EACCES, errno.EIO) and os.statvfs(there).f_flag & os.ST_RDONLY:
+    if words and number in (0, errno.EACCES, errno.EIO) and os.statvfs(there).f_flag & os.ST_RDONLY:
         number = errno.EROFS
     if not number and shutil.disk_usage(there).free < _FULL_BYTES:
         number = errno.ENOSPC
