@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 import pickle
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -171,7 +171,7 @@ def test_a_disk_that_became_read_only_under_a_database_is_called_so(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As ext4 does after an error; sqlite says one of these, by the connection and the kind of its journal."""
-    monkeypatch.setattr("os.statvfs", lambda _: type("Flags", (), {"f_flag": os.ST_RDONLY}))
+    monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
     error = RuntimeError(f"(raised as a result of autoflush)\n(sqlite3.OperationalError) {words}\n[SQL: x]")
     assert storage_reason(error, tmp_path / "a.db") == f"a read-only disk ((sqlite3.OperationalError) {words})"
 

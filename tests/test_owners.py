@@ -195,6 +195,7 @@ ALLOWED = {
         {"TemporaryFile", "gettempdir"},
         "an unnamed file, which disappears with the process",
     ),
+    ("folders", "xc_core/errors.py"): ({"TemporaryFile"}, "an unnamed file, to learn why a disk refuses one"),
     ("mapped files", "xc_core/classifiers/storage.py"): ({"mmap.mmap"}, "an unnamed file; it reserves its space"),
     ("folders", "xc_core/classifiers/tables.py"): ({"mkdir"}, BUILDING),
     ("folders", "xc_core/data/cut.py"): ({"replace"}, f"the table of documents, written again {BUILDING}"),

@@ -24,6 +24,7 @@ import errno
 import os
 import reprlib
 import shutil
+import tempfile
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -233,11 +234,20 @@ def storage_reason(error: Exception, path: Path) -> str:
     words, number = next(((words, known) for words, known in _IN_WORDS.items() if words in str(error)), ("", 0))
     said = next((line for line in str(error).splitlines() if words in line), "")
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if words and number in (0, errno.EACCES, errno.EIO) and os.statvfs(there).f_flag & os.ST_RDONLY:
-        number = errno.EROFS
+    if words and number in (0, errno.EACCES, errno.EIO):
+        number = _refusal(there if there.is_dir() else there.parent, number)
     if not number and shutil.disk_usage(there).free < _FULL_BYTES:
         number = errno.ENOSPC
     return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
+
+
+def _refusal(folder: Path, number: int) -> int:
+    """Return the error number with which ``folder`` refuses a new file; ``number`` if it takes one. sqlite has none."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return error.errno if error.errno in _REFUSALS else number
+    return number
 
 
 def shortage(error: BaseException) -> ShortageError | None:
