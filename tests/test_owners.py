@@ -284,6 +284,7 @@ ALLOWED = {
     ),
     ("files asked for", "assets/staleness.py"): ({"is_file"}, "folders are no change"),
     ("files asked for", "xc_core/stages/tokens.py"): ({"is_file"}, "a kept store without its record is made again"),
+    ("files asked for", "pipelines/schedules.py"): ({"exists"}, "the folder of a dataset that was deleted"),
     ("files asked for", "pipelines/servers.py"): ({"exists"}, "a command of this environment, or one on PATH"),
 }
 
