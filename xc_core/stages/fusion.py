@@ -238,10 +238,8 @@ def _gathered(
 ) -> Candidates:
     """Return the candidates of documents, found and scored by ``scores`` that have not seen the documents."""
     rows, truth = held.rows, held.truth
-    doc_ND, texts = (
-        np.ascontiguousarray(embeddings.documents_ND[rows]),
-        cache(partial(corpus.texts_of, "documents", rows)),
-    )
+    doc_ND = np.ascontiguousarray(embeddings.documents_ND[rows])
+    texts = cache(partial(corpus.texts_of, "documents", rows))
     query = Query(doc_ND, texts)
     proposed_NK = candidates(scores, query, settings.candidates)
     found_NK = np.where(held.revealing_L[proposed_NK], PAD_ID, proposed_NK).astype(np.int32)
