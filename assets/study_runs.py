@@ -64,18 +64,19 @@ class StudyRuns:
         with answering(self.uri):
             experiment = experiment_id(self.client, self.artifacts, record.dataset)
             parent = self._parent(experiment, record)
-            runs = self._runs(experiment, parent)
-            for trial in record.trials:
-                begun = runs.get(str(trial.number))
-                if begun is None or begun.info.status == "RUNNING":
-                    self._trial(experiment, parent, record, trial, begun)
+            self._trials(experiment, parent, record)
             self._result(parent, record)
 
     def end(self, record: StudyRecord) -> None:
-        """End the run of a study that was killed, if MLflow shows it as running. Raises UnavailableError."""
+        """End the run of a study that was killed, and those of its trials, if MLflow shows it as running.
+
+        Raises UnavailableError.
+        """
         with answering(self.uri):
-            run = self._known(experiment_id(self.client, self.artifacts, record.dataset), record)
+            experiment = experiment_id(self.client, self.artifacts, record.dataset)
+            run = self._known(experiment, record)
             if run is not None and run.info.status == "RUNNING":
+                self._trials(experiment, str(run.info.run_id), record)
                 self.client.set_tag(run.info.run_id, "xc.state", "killed")
                 self.client.set_terminated(run.info.run_id, "KILLED")
 
@@ -106,6 +107,14 @@ class StudyRuns:
             token = page.token
             if not token:
                 return found
+
+    def _trials(self, experiment: str, parent: str, record: StudyRecord) -> None:
+        """Log the trials that have no run yet, or whose run was begun and not ended."""
+        runs = self._runs(experiment, parent)
+        for trial in record.trials:
+            begun = runs.get(str(trial.number))
+            if begun is None or begun.info.status == "RUNNING":
+                self._trial(experiment, parent, record, trial, begun)
 
     def _trial(self, experiment: str, parent: str, record: StudyRecord, trial: TrialRecord, begun: Any) -> None:
         """Log a trial, in the run that a killed command began if there is one."""

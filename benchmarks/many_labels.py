@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.many_labels FOLDER`` writes the dataset, trains a small model, and runs each command, cold, in a
 copy of the project. It prints CPU seconds and the peak memory of each process, imports included. FOLDER is kept: a
-second call does not train again.
+second call does not train again, unless the first one failed.
 """
 
 from __future__ import annotations
@@ -116,11 +116,13 @@ def main(folder: Path, labels: int, new: tuple[int, ...]) -> None:
     """Write, train, and time each command on a copy of the project."""
     project, world = folder / "project", ManyLabels(labels)
     if not project.is_dir():
-        world.write(folder / "drop")
-        made = folder / "making"
+        drop, made = folder / "drop", folder / "making"
+        for left in (drop, made):  # of a call that failed
+            shutil.rmtree(left, ignore_errors=True)
+        world.write(drop)
         made.mkdir()
         (made / "params.yaml").write_text("datasets: {}\nexperiments: {}\n")
-        run(made, f"ingest {folder / 'drop'} --split uid")
+        run(made, f"ingest {drop} --split uid")
         run(made, _TRAIN)
         made.rename(project)
     commands = {f"add-labels {count:,}": f"add-labels {folder / f'new-{count}.csv'}" for count in new}

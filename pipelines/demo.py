@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 import dagster as dg
@@ -23,6 +23,9 @@ from xc_core.errors import RefusedError
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.visible import counted, printable
 
+_BUNDLED: Final = "wordnet-mini"
+"""The dataset that is part of this repository."""
+
 
 def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Materialise prepare, retrain and compare in this process; print metrics and examples."""
@@ -39,7 +42,8 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     champion = f"models:/xc-{dataset}@champion"
     click.echo(f"\ndone in {seconds:.0f} s; {champion}: {released['gate'].value}")
     asked = "" if released["champion"].value else f" --recipe {recipe}"
-    click.echo(f'ask it          xc predict --dataset {dataset}{asked} "a small dog with long hair"')
+    text = "a small dog with long hair" if dataset == _BUNDLED else "some text"
+    click.echo(f'ask it          xc predict --dataset {dataset}{asked} "{text}"')
     click.echo("see it          xc ui    (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)")
     click.echo(f"train in full   xc train --dataset {dataset} --recipe {recipe}")
 

@@ -1,6 +1,7 @@
 """Weekly retraining, nightly refreshes, nightly checks for drift: three schedules per dataset, off by default."""
 
 import zlib
+from contextlib import suppress
 from typing import Final
 
 import dagster as dg
@@ -9,7 +10,7 @@ from assets.partitions import sync
 from pipelines.jobs import NEXT_TAG, prepare
 from xc_core.chain.dataset import ScheduleConfig
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import XCError
+from xc_core.errors import ConfigError, MissingError, XCError
 
 _SCHEDULES: Final = {
     "retrain": "Trains every recipe of {} again.",
@@ -39,8 +40,11 @@ def _schedule(workspace: Workspace, dataset: str, what: str) -> dg.ScheduleDefin
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description=_SCHEDULES[what].format(dataset),
     )
-    def _tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-        sync(context.instance, workspace)
+    def _tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        with suppress(ConfigError, MissingError):  # Dagster does not repeat a tick; the run says what is wrong
+            sync(context.instance, workspace)
+            if dataset not in workspace.params.datasets() and not workspace.raw(dataset).parent.exists():
+                return dg.SkipReason(f"{dataset} was deleted; reload the definitions to remove its schedules")
         when = context.scheduled_execution_time.isoformat()
         return dg.RunRequest(run_key=f"{what}/{dataset}/{when}", partition_key=dataset, tags={NEXT_TAG: what})
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click import ClickException
+from click.testing import CliRunner
 
 import benchmarks.__main__
 from benchmarks import harness, many_labels
@@ -147,6 +149,23 @@ def test_the_peak_memory_of_a_command_is_its_own_not_that_of_the_benchmark(tmp_p
     held = np.ones(1 << 25)  # 0.27 GB
     _, _, memory = many_labels.run(tmp_path, "settings --help")
     assert 0.01 < memory < held.nbytes / 1e9
+
+
+def test_many_labels_can_be_measured_after_a_call_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing, commands = [True], list[str]()
+
+    def run(project: Path, command: str) -> tuple[float, float, float]:
+        commands.append(command.partition(" ")[0])
+        if failing and commands[-1] == "train":
+            raise ClickException("xc train ended with 1")
+        return 1.0, 1.0, 1.0
+
+    monkeypatch.setattr(many_labels, "run", run)
+    asked = CliRunner(), many_labels.main, [str(tmp_path / "kept"), "--labels", "20", "--new", "1"]
+    assert CliRunner.invoke(*asked).exit_code == 1
+    failing.clear()
+    assert CliRunner.invoke(*asked).exit_code == 0
+    assert commands == ["ingest", "train", "ingest", "train", "add-labels", "update", "forget"]
 
 
 def test_batches_are_full_whatever_number_of_texts_a_dataset_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import errno
 import pickle
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -147,6 +148,8 @@ def test_a_preview_is_short_one_line_and_printable(text: str | bytes, limit: int
         (RuntimeError("I/O error: No space left on device (os error 28)"), "a full disk"),
         (RuntimeError("(sqlite3.OperationalError) database or disk is full\n[SQL: ...]"), "a full disk"),
         (RuntimeError("(sqlite3.OperationalError) attempt to write a readonly database"), "no permission"),
+        (RuntimeError("(sqlite3.OperationalError) disk I/O error\n[SQL: ...]"), "a failing disk"),
+        (RuntimeError("(sqlite3.OperationalError) unable to open database file"), ""),
         (FileNotFoundError(errno.ENOENT, "No such file"), ""),
         (ConnectionError("refused"), ""),
         (ValueError(""), ""),
@@ -159,6 +162,18 @@ def test_the_reason_of_a_failed_write_is_distinguished_from_other_errors(
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 40}))
     found = storage_reason(error, tmp_path / "absent" / "too")
     assert found.startswith(reason) if reason else not found
+
+
+@pytest.mark.parametrize(
+    "words", ["attempt to write a readonly database", "disk I/O error", "unable to open database file"]
+)
+def test_a_disk_that_became_read_only_under_a_database_is_called_so(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ext4 does after an error; sqlite says one of these, by the connection and the kind of its journal."""
+    monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+    error = RuntimeError(f"(raised as a result of autoflush)\n(sqlite3.OperationalError) {words}\n[SQL: x]")
+    assert storage_reason(error, tmp_path / "a.db") == f"a read-only disk ((sqlite3.OperationalError) {words})"
 
 
 def test_a_name_that_is_too_long_is_called_so(tmp_path: Path) -> None:

@@ -80,6 +80,24 @@ def test_a_new_file_is_in_the_diff_whatever_its_name(repository: Path, name: str
     assert found.diff.count("\n+new\n") == 2
 
 
+def test_a_new_link_to_a_folder_and_a_repository_in_this_one_are_named_as_not_recorded(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Code of a plug-in may be in both; nothing said that it is missing in the origin of a model."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "part.py").write_text("x = 1\n")
+    (repository / "linked").symlink_to(elsewhere)
+    (repository / "gone").symlink_to(elsewhere / "nothing")
+    (repository / "nested").mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=repository / "nested", check=True)
+    (repository / "nested" / "part.py").write_text("x = 1\n")
+    found = checkout(repository)
+    assert found.left_out == {
+        "gone": "not readable", "linked": "a link to a folder", "nested/": "a repository of its own",
+    }  # fmt: skip
+    assert (found.diff, found.changed) == ("", ())
+
+
 def test_more_new_files_than_a_command_line_can_name_are_in_the_diff(repository: Path) -> None:
     names = [f"inner/{number:0>200}" for number in range(700)]
     for name in names:

@@ -195,6 +195,7 @@ ALLOWED = {
         {"TemporaryFile", "gettempdir"},
         "an unnamed file, which disappears with the process",
     ),
+    ("folders", "xc_core/errors.py"): ({"TemporaryFile"}, "an unnamed file, to learn why a disk refuses one"),
     ("mapped files", "xc_core/classifiers/storage.py"): ({"mmap.mmap"}, "an unnamed file; it reserves its space"),
     ("folders", "xc_core/classifiers/tables.py"): ({"mkdir"}, BUILDING),
     ("folders", "xc_core/data/cut.py"): ({"replace"}, f"the table of documents, written again {BUILDING}"),
@@ -283,6 +284,7 @@ ALLOWED = {
     ),
     ("files asked for", "assets/staleness.py"): ({"is_file"}, "folders are no change"),
     ("files asked for", "xc_core/stages/tokens.py"): ({"is_file"}, "a kept store without its record is made again"),
+    ("files asked for", "pipelines/schedules.py"): ({"exists"}, "the folder of a dataset that was deleted"),
     ("files asked for", "pipelines/servers.py"): ({"exists"}, "a command of this environment, or one on PATH"),
 }
 

@@ -24,6 +24,7 @@ import errno
 import os
 import reprlib
 import shutil
+import tempfile
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,9 +53,11 @@ _IN_WORDS: Final = {
     "database or disk is full": errno.ENOSPC,
     "File too large": errno.EFBIG,
     "attempt to write a readonly database": errno.EACCES,
+    "disk I/O error": errno.EIO,
+    "unable to open database file": 0,
     LINK_LOOP: errno.ELOOP,
 }
-"""What libraries, sqlite and pathlib write instead of an error number."""
+"""What libraries, sqlite and pathlib write instead of an error number; 0 if it need not be the disk."""
 PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
 _LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")
@@ -228,12 +231,23 @@ def storage_reason(error: Exception, path: Path) -> str:
         return f"{_REFUSALS[number]} ({error})"
     if isinstance(error, XCError):
         return ""
-    said = str(error).partition("\n")[0]
-    number = next((number for words, number in _IN_WORDS.items() if words in str(error)), 0)
+    words, number = next(((words, known) for words, known in _IN_WORDS.items() if words in str(error)), ("", 0))
+    said = next((line for line in str(error).splitlines() if words in line), "")
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if words and number in (0, errno.EACCES, errno.EIO):
+        number = _refusal(there if there.is_dir() else there.parent, number)
     if not number and shutil.disk_usage(there).free < _FULL_BYTES:
         number = errno.ENOSPC
     return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
+
+
+def _refusal(folder: Path, number: int) -> int:
+    """Return the error number with which ``folder`` refuses a new file; ``number`` if it takes one. sqlite has none."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return error.errno if error.errno in _REFUSALS else number
+    return number
 
 
 def shortage(error: BaseException) -> ShortageError | None:

@@ -44,7 +44,7 @@ class Checkout:
     diff: str = ""
     """Their differences, as `git apply` reads them; bytes that are not UTF-8 are surrogates (``surrogateescape``)."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Files that differ and are not in ``diff``, and why: they are large or may hold a secret."""
+    """Files that differ and are not in ``diff``, and why: they are large, no files, or may hold a secret."""
 
     @property
     def changes(self) -> str:
@@ -68,7 +68,8 @@ def project_checkout(root: Path) -> Checkout:
 def checkout(folder: Path) -> Checkout:
     """Return the checkout that ``folder`` is in. Nothing of it changes.
 
-    Ignored files are not part of it. New files above 1 MB, and files that may hold a secret, are left out of the diff.
+    Ignored files are not part of it. New files above 1 MB, links to folders, repositories in this one, and files that
+    may hold a secret, are left out of the diff.
     """
     root, _, commit = _git(folder, "rev-parse", "--show-toplevel", "HEAD").strip().rpartition("\n")
     if not root:
@@ -79,7 +80,8 @@ def checkout(folder: Path) -> Checkout:
         _git(home, "read-tree", "HEAD", **index)
         names = _names(home, _CHANGED, index)
         left_out = {name: why for name in names if (why := _why_changed(home, name, index))}
-        added = {name: _why_new(home / name, name) for name in _names(home, _NEW, index) if (home / name).is_file()}
+        new = (name for name in _names(home, _NEW, index) if os.path.lexists(home / name))
+        added = {name: _why_new(home / name, name) for name in new}
         if small := [name for name, why in added.items() if not why]:
             _git(home, *_ADD, given=small, **index)
             names = _names(home, _CHANGED, index)
@@ -103,7 +105,9 @@ def _why_changed(home: Path, name: str, index: dict[str, str]) -> str:
 
 
 def _why_new(path: Path, name: str) -> str:
-    """Return why a new file is left out."""
+    """Return why a new file is left out, or what git lists as one."""
+    if path.is_dir():
+        return "a link to a folder" if path.is_symlink() else "a repository of its own"
     try:
         if path.stat().st_size > _LARGEST:
             return "larger than 1 MB"

@@ -50,17 +50,21 @@ def same_version(one: Any | None, other: Any | None) -> bool:
     return bool((one and one.version) == (other and other.version))
 
 
-def set_champion(client: Any, name: str, version: int) -> None:
+def set_champion(client: Any, name: str, version: int, *, back: bool = False) -> None:
     """Point champion at ``version`` and previous at the old champion, in an order that always leaves a champion.
+
+    If the process is killed between the two, the same promotion does the rest, as previous was set first. ``back`` sets
+    the champion first: a rollback cannot be repeated, because another one would undo it.
 
     Every change of the champion goes through this function, under the lock of one machine, which the caller holds.
     MLflow cannot set an alias on the condition that it still points at the old version, so the alias is read again:
     raises MovedError if another process set it at that moment.
     """
-    old = version_of(client, name, CHAMPION)
+    old, moves = version_of(client, name, CHAMPION), [(CHAMPION, str(version))]
     if old is not None and int(old.version) != version:
-        client.set_registered_model_alias(name, PREVIOUS, old.version)
-    client.set_registered_model_alias(name, CHAMPION, str(version))
+        moves.insert(1 if back else 0, (PREVIOUS, old.version))
+    for alias, number in moves:
+        client.set_registered_model_alias(name, alias, number)
     if ROLLED_BACK in client.get_model_version(name, str(version)).tags:
         client.delete_model_version_tag(name, str(version), ROLLED_BACK)
     now = version_of(client, name, CHAMPION)
@@ -86,8 +90,10 @@ def roll_back(
     champion, previous = version_of(client, name, CHAMPION), version_of(client, name, PREVIOUS)
     if champion is None or previous is None or champion.version == previous.version:
         others = [number for number in numbers_of(client, name) if champion is None or number != int(champion.version)]
+        found = "no champion" if champion is None else "no previous champion"
+        cut = f"; an earlier change was cut off, version {previous.version} is both" if champion and previous else ""
         raise MissingError(
-            f"no {'champion' if champion is None else 'previous champion'} of {name}{hint_if_new(client)}",
+            f"{found} of {name}{cut}{hint_if_new(client)}",
             expected="a model that was champion before",
             do=f"promote {one_of(others)}: xc promote --dataset {dataset} --version N"
             if others
@@ -100,5 +106,5 @@ def roll_back(
             do = f"if it is to be replaced too: xc rollback --dataset {dataset}"
             raise MovedError(found, expected="the same one; nothing was changed", do=do)
         set_tags(client, name, int(champion.version), {ROLLED_BACK: datetime.now(UTC).isoformat(timespec="seconds")})
-        set_champion(client, name, int(previous.version))
+        set_champion(client, name, int(previous.version), back=True)
     return int(previous.version), int(champion.version)

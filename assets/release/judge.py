@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from assets.release import gate
 from assets.release.best import Best
@@ -13,7 +13,7 @@ from assets.release.gate import Limits, Line, Verdict
 from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import working
-from xc_core.errors import MissingError, RefusedError, XCError
+from xc_core.errors import MissingError, RefusedError, StorageError, XCError
 from xc_core.leftovers import scratch
 from xc_core.visible import counted
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from xc_core.data.acceptance import AcceptanceSet
     from xc_core.data.corpus import Corpus
     from xc_core.infer.acceptance import Measured
+
+_WHOLE: Final = (
+    "its files are whole: if it was killed or too slow, run this again; if another release or a plug-in has packed it, "
+    "use that"
+)
+"""What to do about a registered model that does not open or answer, although its files are what they were."""
 
 
 def acceptance_folder(workspace: Workspace, dataset: str) -> Path:
@@ -106,7 +112,7 @@ class Judge:
 
 def _champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
     """Return the figures of the champion, or a line that fails because it cannot be measured."""
-    from assets.release.versions import download, repair_command
+    from assets.release.versions import download
     from xc_core.infer.acceptance import measured
 
     try:
@@ -114,7 +120,16 @@ def _champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
     except XCError as error:
         found = f"version {version.version} cannot be compared: {error.found}"
         expected = "a champion that opens"
-        return Line("champion", False, found, expected, repair_command(version))
+        return Line("champion", False, found, expected, _advice(version, error))
+
+
+def _advice(version: Any, error: XCError) -> str:
+    """Return what to do about a version that cannot be measured. Only files that have changed can be repaired."""
+    from assets.release.versions import is_whole, repair_command
+
+    if isinstance(error, StorageError):
+        return error.do
+    return _WHOLE if isinstance(error, RefusedError) and is_whole(version) else repair_command(version)
 
 
 def _best_so_far(
@@ -127,7 +142,7 @@ def _best_so_far(
     """
     from mlflow import MlflowClient
 
-    from assets.release.versions import download, is_whole, repair_command, versions_of
+    from assets.release.versions import download, is_whole, versions_of
     from xc_core.infer.acceptance import measured
 
     present = champion.tags.get("bundle", "")
@@ -143,7 +158,7 @@ def _best_so_far(
             if digest not in models:
                 models[digest] = measured(download(version), accepted)
         except XCError as error:
-            yield gate.best_unknown(metric, str(version.version), error, repair_command(version))
+            yield gate.best_unknown(metric, str(version.version), error, _advice(version, error))
             continue
         yield gate.against_best(metric, own, models[digest], str(version.version), limits)
 

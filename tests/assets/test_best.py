@@ -20,7 +20,7 @@ from tests.assets.test_gate import model
 from tests.conftest import open_corpus
 from xc_core.chain import Workspace
 from xc_core.data.acceptance import AcceptanceSet, draw
-from xc_core.errors import MissingError
+from xc_core.errors import MissingError, RefusedError, StorageError, XCError
 from xc_core.infer import acceptance
 from xc_core.infer.acceptance import Measured
 
@@ -39,6 +39,8 @@ class Gated:
     recalls: dict[int, float] = field(default_factory=dict)
     """Recall of the index in the files of a version, if it is not 1."""
     gone: set[int] = field(default_factory=set)
+    errors: dict[int, XCError] = field(default_factory=dict)
+    """What measuring a version raises."""
 
     def release(self, auto: bool = True, **levels: float) -> Released:
         """Register a new version with these figures."""
@@ -53,10 +55,12 @@ class Gated:
         return registry.register(own.client, "", candidate)
 
     def measured(self, folder: Path, _: AcceptanceSet) -> Measured:
-        found = model(size=2000, **self.levels[int(folder.name)])
+        if (number := int(folder.name)) in self.errors:
+            raise self.errors[number]
+        found = model(size=2000, **self.levels[number])
         for side in (found.figures.num, found.figures.den):
             side["P_at_1"] = side["P_at_5"]
-        return replace(found, recalls={"classifier": self.recalls.get(int(folder.name), 1.0)})
+        return replace(found, recalls={"classifier": self.recalls.get(number, 1.0)})
 
     def download(self, version: object) -> Path:
         number = int(version.version)  # type: ignore[attr-defined]
@@ -191,6 +195,32 @@ def test_a_best_champion_that_cannot_be_measured_now_refuses_the_model_and_is_no
     gated.gone.clear()
     assert failed(gated.release(P_at_5=0.5 - 2 * STEP)) == ["P@5 against the best"]
     assert gated.release(P_at_5=0.5).is_champion
+
+
+CANNOT_READ = RefusedError("a packed model that xc cannot read", expected="labels", do="pack it again")
+FULL = StorageError("a full disk", expected="space", do="free space")
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["best", "champion"])
+@pytest.mark.parametrize(
+    ("error", "whole", "do"),
+    [(CANNOT_READ, False, "--repair"), (CANNOT_READ, True, "its files are whole"), (FULL, True, "free space")],
+)
+def test_a_repair_is_advised_only_for_files_that_are_damaged(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch, number: int, error: XCError, whole: bool, do: str
+) -> None:
+    for step in range(2):
+        gated.release(P_at_5=0.5 - step * STEP, PSP_at_5=0.5 - step * STEP)
+    gated.errors[number] = error
+    monkeypatch.setattr(released_versions, "is_whole", lambda version: whole)
+    verdict = gated.release(P_at_5=0.5, PSP_at_5=0.5).verdict
+    assert verdict is not None
+    assert {line.name for line in verdict.failed} == (
+        {"champion"} if number == 2 else {"P@5 against the best", "PSP@5 against the best"}
+    )
+    advice = verdict.refusal("toy", 3).do.partition(". To overrule the gate")[0]
+    repair = f"xc promote --dataset {gated.versions.dataset} --version {number} --repair"
+    assert advice == repair if do == "--repair" else advice.startswith(do)
 
 
 def test_a_refused_model_does_not_count(gated: Gated) -> None:

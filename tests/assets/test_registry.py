@@ -482,12 +482,35 @@ def test_the_gate_does_not_bring_back_what_a_person_rolled_back(
     assert registry.register(store.client, store.artifacts, second).is_champion
 
 
-def test_a_rollback_that_was_killed_is_not_repeated_onto_the_same_version(versions: Registry) -> None:
-    number = versions.version()
-    for alias in (aliases.CHAMPION, aliases.PREVIOUS):
-        versions.client.set_registered_model_alias(versions.name, alias, str(number))
-    with pytest.raises(MissingError, match="no previous champion of"):
+@pytest.mark.parametrize("change", ["rollback", "promote"])
+def test_a_change_of_the_champion_that_is_killed_between_two_aliases_can_be_completed(
+    versions: Registry, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A rollback has set the champion by then; it cannot be repeated. A promotion is repeated as a whole."""
+    first, second, third = (versions.version() for _ in range(3))
+    for number in (first, second):
+        aliases.set_champion(versions.client, versions.name, number)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        real = versions.client.set_registered_model_alias
+
+        def once(*asked: str) -> None:
+            real(*asked)
+            raise KeyboardInterrupt
+
+        killed.setattr(versions.client, "set_registered_model_alias", once)
+        if change == "rollback":
+            aliases.roll_back(versions.client, versions.dataset)
+        else:
+            aliases.set_champion(versions.client, versions.name, third)
+    serves = first if change == "rollback" else second
+    assert versions.aliases()["champion"] == serves
+    with pytest.raises(
+        MissingError, match=rf"no previous champion .*; an earlier change was cut off, version {serves} is both"
+    ):
         aliases.roll_back(versions.client, versions.dataset)
+    if change == "promote":
+        aliases.set_champion(versions.client, versions.name, third)
+        assert versions.aliases() == {"champion": third, "previous": second}
 
 
 def test_a_page_is_no_longer_than_what_mlflow_stores_in_any_database(versions: Registry) -> None:

@@ -6,6 +6,7 @@ import uuid
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -166,6 +167,28 @@ def test_the_run_of_a_study_that_was_killed_is_ended_by_the_next_xc_tune(
     assert states() == [("KILLED", "killed"), ("RUNNING", "running")]
     show(records[0])
     assert states()[0] == ("RUNNING", "running")
+
+
+def test_a_run_of_a_trial_that_was_begun_is_completed_when_its_killed_study_is_ended(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was shown as running until the study went on."""
+    record = study(trial(0, 50.0), dataset=f"d-{uuid.uuid4().hex[:8]}")
+    workspace = Workspace(tmp_path)
+    record.write(study_folder(workspace, record.dataset, record.name))
+
+    def children() -> list[Any]:
+        experiment = store.client.get_experiment_by_name(f"xc-{record.dataset}").experiment_id
+        return list(store.client.search_runs([experiment], "tags.`xc.role` = 'trial'"))
+
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(store.client, "set_terminated", Mock(side_effect=KeyboardInterrupt))
+        shown(store, record)
+    assert [run.info.status for run in children()] == ["RUNNING"]
+    watcher(workspace)
+    (run,) = children()
+    assert (run.info.status, run.data.metrics["objective"]) == ("FINISHED", 50.0)
+    assert shown_run(store, record).info.status == "KILLED"
 
 
 def shown_run(store: Store, record: StudyRecord) -> Any:

@@ -66,6 +66,16 @@ def test_running_a_stage_writes_the_files_of_all_stages_of_its_partition(workspa
     assert sorted(path.stem for path in workspace.data.glob("**/settings/*")) == sorted(NAMES)
 
 
+def test_files_that_dvc_put_back_while_a_stage_ran_are_written_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dvc checkout --force` of another commit; DVC recorded its settings with the artefact of the present ones."""
+    own = path_of(workspace, "corpus")
+    monkeypatch.setattr("xc_core.stages.corpus.run", lambda context: own.write_text("of another commit"))
+    run_stage(workspace, "corpus", "toy")
+    assert settings_of(workspace, "corpus") == in_use(partition_of(workspace, "corpus").settings("corpus"))
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "stages"),
     [

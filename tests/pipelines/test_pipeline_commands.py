@@ -75,7 +75,7 @@ def test_the_demo_runs_three_jobs_and_shows_how_to_use_the_champion(
     ]  # fmt: skip
     assert sorted(call.split()[1] for call in demo.calls) == sorted(STAGES)
     assert "models:/xc-toy@champion: version 3 is champion: it is already" in ended.out
-    assert 'xc predict --dataset toy "a small dog' in ended.out
+    assert 'xc predict --dataset toy "some text"' in ended.out
     assert "toy / ngame: 40 test documents, percent" in ended.out
     assert "Test texts, predicted labels (+ is right), true labels" in ended.out
     assert ended.out.count("    predicted  ") == ended.out.count("    true       ") == 5
@@ -89,7 +89,7 @@ def test_the_demo_names_the_recipe_of_a_model_that_is_not_champion(
     monkeypatch.setattr(Judge, "__call__", lambda self, version, champion: refused)
     demo.mlflow.get_model_version_by_alias.return_value = champion
     ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
-    assert 'xc predict --dataset toy --recipe ngame "a small dog' in ended.out
+    assert 'xc predict --dataset toy --recipe ngame "some text"' in ended.out
     assert "version 3 is refused: P@5" in ended.out
 
 

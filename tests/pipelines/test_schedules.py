@@ -13,6 +13,7 @@ import dagster as dg
 import pytest
 from dagster._utils.schedules import is_valid_cron_schedule
 
+from assets.partitions import sync
 from pipelines.definitions import build
 from pipelines.schedules import safe_name
 from xc_core.chain import Workspace
@@ -89,6 +90,34 @@ def test_a_tick_prepares_its_dataset_and_names_the_job_that_follows(
     assert {name: value for name, value in request.tags.items() if name.startswith("xc/")} == {"xc/next": what}
     assert request.tags["dagster/partition"] == dataset
     assert request.job_name in (None, "prepare")
+
+
+def test_a_tick_while_params_yaml_has_an_error_is_not_lost(workspace: Workspace, instance: dg.DagsterInstance) -> None:
+    """The run fails with the error, which is an alert; a tick that failed was noticed by nobody until the next week."""
+    repository = build(workspace).get_repository_def()
+    sync(instance, workspace)
+    for content in ("datasets: [", '{"datasets": {}}', None):
+        workspace.raw("toy").mkdir(parents=True, exist_ok=True)
+        path = workspace.root / "params.yaml"
+        path.unlink() if content is None else path.write_text(content)
+        with dg.build_schedule_context(instance, SUNDAY, repository_def=repository) as context:
+            (request,) = repository.get_schedule_def("retrain_toy").evaluate_tick(context).run_requests or ()
+        assert request.partition_key == "toy"
+
+
+def test_a_tick_of_a_dataset_that_was_deleted_asks_for_no_run(
+    workspace: Workspace, instance: dg.DagsterInstance
+) -> None:
+    """Until the definitions are reloaded, each night had a failed run and an alert."""
+    repository = build(workspace).get_repository_def()
+    sync(instance, workspace)
+    (workspace.root / "params.yaml").write_text('{"datasets": {"toy-two": {}}}')
+    with dg.build_schedule_context(instance, NIGHT, repository_def=repository) as context:
+        ticked = repository.get_schedule_def("refresh_toy").evaluate_tick(context)
+    assert (ticked.run_requests or [], ticked.skip_message) == (
+        [],
+        "toy was deleted; reload the definitions to remove its schedules",
+    )
 
 
 def test_every_tick_has_a_run_key_of_its_own(workspace: Workspace, instance: dg.DagsterInstance) -> None:

@@ -48,4 +48,16 @@ def test_a_dial_that_changes_nothing_is_reported_as_such(even: bool) -> None:
     assert served.turns is not even
     (line,) = lines
     assert ("has no effect" in line) is even
-    assert ("at each position of the dial" in line) is not even
+    assert ("at positions of the dial" in line) is not even
+
+
+def test_the_log_shows_the_figures_at_the_default_of_the_dial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the default is one of the positions that are otherwise left out."""
+    ids, scores, truth, weights = world(400)
+    lines: list[str] = []
+    stub = SimpleNamespace(settings=FusionSettings(), build=SimpleNamespace(facts={}), report=lines.append)
+    monkeypatch.setattr("xc_core.fusion.dial._default", lambda positions, cost: 0.1)
+    fusion, ranked = summed(Sum(), Inputs(("a",), ("a",))), Shortlist.ranked(ids, scores)
+    _, figures = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
+    assert f", 0.1: {figures['P_at_1']:.1f} / {figures['PSP_at_5']:.1f}, 0.2: " in lines[0]
+    assert lines[0].endswith("; default 0.1")

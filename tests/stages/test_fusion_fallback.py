@@ -110,6 +110,18 @@ def test_the_dial_is_fitted_on_documents_that_the_rule_has_not_seen(
     assert given[0] is rankings[0][facts["served"]]
 
 
+@pytest.mark.parametrize("reach", [0.0, 1.0])
+def test_cross_fitted_figures_are_called_those_of_dial_0_if_the_dial_has_an_effect(
+    workspace: Workspace, lines: list[str], monkeypatch: pytest.MonkeyPatch, reach: float
+) -> None:
+    monkeypatch.setattr("xc_core.fusion.dial.POWERS", (reach,))
+    fusion = evaluated(workspace, {"rule": {**USELESS, "depth": 4 + int(reach)}})[0]
+    assert fusion.turns is bool(reach)
+    (line,) = [line for line in lines if "cross-fitted" in line]
+    at_zero = ", the dial (tail) at 0" if reach else ""
+    assert line.startswith(f"fusion: P@1 / PSP@5 on validation, cross-fitted{at_zero}: label_text ")
+
+
 SETTINGS = FusionSettings(rule=Tree(features=("a",)))
 
 

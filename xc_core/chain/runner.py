@@ -232,6 +232,8 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
             _check_unmoved(job, {**present, "settings": before["settings"]})
         run(_context(job, build, costs, mark))
         _check_unmoved(job, before)
+        # `dvc checkout` may have put files of other settings back meanwhile, which DVC would record with this artefact
+        write_settings(job.workspace, job.workspace.params.partition(*job.partition.place))
         build.facts |= {EXTENDED_FROM: since} if since else {}
         facts = dict(build.facts)
     seconds = time.monotonic() - started

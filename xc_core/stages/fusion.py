@@ -149,7 +149,8 @@ def run(context: Context[FusionSettings]) -> None:
         "validation": compared,
     }
     shown = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
-    context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted: {shown}")
+    at_zero = ", the dial (tail) at 0" if served.turns else ""
+    context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted{at_zero}: {shown}")
     if better and FUSION in compared:
         part, rule = (" / ".join(f"{compared[name][metric]:.1f}" for metric in _SHOWN) for name in (better, FUSION))
         context.report(
@@ -185,8 +186,9 @@ def _with_dial(
     dial, curve = found
     context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}
     if dial.reach:
-        shown = ", ".join(f"{one['tail']:g}: {one['P_at_1']:.1f} / {one['PSP_at_5']:.1f}" for one in curve[::2])
-        context.report(f"fusion: P@1 / PSP@5 at each position of the dial (tail): {shown}; default {dial.default:g}")
+        some = [one for one in curve if one in curve[::2] or one["tail"] == dial.default]
+        shown = ", ".join(f"{one['tail']:g}: {one['P_at_1']:.1f} / {one['PSP_at_5']:.1f}" for one in some)
+        context.report(f"fusion: P@1 / PSP@5 at positions of the dial (tail): {shown}; default {dial.default:g}")
     else:
         context.report("fusion: no weight of rare labels raises PSP@5 on validation, so the dial (tail) has no effect")
     served = next(one for one in curve if one["tail"] == dial.default)
