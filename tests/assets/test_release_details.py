@@ -384,7 +384,9 @@ def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
 def test_a_rebuild_of_a_model_with_label_trees_says_that_they_always_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    files = {"final/lexical/tree0/tree0.cbor": {}} if stage == "scores" else {"final/rows.npy": {}}
+    files: dict[str, dict[str, Any]] = (
+        {"final/lexical/tree0/tree0.cbor": {}} if stage == "scores" else {"final/rows.npy": {}}
+    )
     found = Lineage("toy", "ngame", 1, "none", {}, {}, {stage: {"digest": "0" * 64}})
     monkeypatch.setattr(lineage, "read_manifest", lambda _: Manifest(stage, files))
     with pytest.raises(MovedError, match=f"{stage} with another content") as caught:
