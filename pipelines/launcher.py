@@ -57,6 +57,11 @@ def _recorded(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[in
     if run.tags.get(_PID_TAG):
         record = instance.get_run_record_by_id(run.run_id)
         return [(int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0)]
+    return _launched(instance, run)
+
+
+def _launched(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
+    """Return the same of the processes that the code server has started."""
     found: dict[int, float] = {}
     for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         data: Any = entry.dagster_event and entry.dagster_event.engine_event_data
@@ -97,7 +102,17 @@ class LocalRunLauncher(dg.DefaultRunLauncher):
         return health(self._instance, run)
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Launch a run and note the machine; a retry begins with the tags of the lost run, which name its process."""
+        """Launch a run and note the machine; a retry begins with the tags of the lost run, which name its process.
+
+        A run that the code server has launched already, although it answered too late, is not launched again: it would
+        ignore the second process, and mark the run as failed when that one ends.
+        """
+        here = context.dagster_run.tags.get(HOST_TAG) == socket.gethostname()
+        launched = _launched(self._instance, context.dagster_run) if here else []
+        if any(process_of(pid, at + _CLOCK_SECONDS) is not None for pid, at in launched):
+            message = "The process of an earlier launch is at work, so no other one is started."
+            self._instance.report_engine_event(message, context.dagster_run)
+            return
         forgotten = {tag: "" for tag in (_PID_TAG, _BORN_TAG) if tag in context.dagster_run.tags}
         self._instance.add_run_tags(context.dagster_run.run_id, {HOST_TAG: socket.gethostname(), **forgotten})
         super().launch_run(context)

@@ -41,6 +41,9 @@ _SHOWN: Final = {
     "overruled_by": "gate overruled by", "overruled_at": "overruled at", "overruled_because": "reason",
     "repairs": "repairs version",
 }  # fmt: skip
+_DIFFERS: Final = "compare environment.txt of the version's MLflow run, and the machine, with this one"
+_TREE: Final = ".cbor"
+"""The end of the name of a label tree: omikuji cannot be seeded, so two fits of the same texts differ."""
 _DVC: Final = (sys.executable, "-m", "dvc")
 
 
@@ -292,10 +295,13 @@ def _call(command: list[str], folder: Path, environment: dict[str, str] | None =
 def _compare(found: Lineage, own: Workspace) -> None:
     """Raise MovedError, naming the first artefact that differs, unless the model has the content of the version."""
     for stage, facts in found.chain.items():
-        digest = read_manifest(own.folder(stage, found.dataset, found.recipe)).digest()
+        manifest = read_manifest(own.folder(stage, found.dataset, found.recipe))
+        digest, do = manifest.digest(), _DIFFERS
         if digest != facts["digest"]:
+            if any(name.endswith(_TREE) for name in manifest.files):
+                do = f"expect this of label trees (lexical, characters), which cannot be seeded; otherwise {do}"
             raise MovedError(
                 f"{stage} with another content ({digest[:12]}) than that of version {found.version}",
                 expected=facts["digest"][:12],
-                do="compare environment.txt of the version's MLflow run, and the machine, with this one",
+                do=do,
             )

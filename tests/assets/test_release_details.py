@@ -34,8 +34,9 @@ from tests.cli.conftest import Xc, spoil
 from tests.conftest import TOY_CHANGES
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import CorruptError, MissingError, RefusedError
+from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError
 from xc_core.git import Checkout, checkout
+from xc_core.manifests import Manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
@@ -377,6 +378,21 @@ def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
     with pytest.raises(MissingError, match="no raw data of version 1"):
         lineage._fetch_raw(workspace, found, tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
+
+
+@pytest.mark.parametrize("stage", ["classifier", "scores"])
+def test_a_rebuild_of_a_model_with_label_trees_says_that_they_always_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    files: dict[str, dict[str, Any]] = (
+        {"final/lexical/tree0/tree0.cbor": {}} if stage == "scores" else {"final/rows.npy": {}}
+    )
+    found = Lineage("toy", "ngame", 1, "none", {}, {}, {stage: {"digest": "0" * 64}})
+    monkeypatch.setattr(lineage, "read_manifest", lambda _: Manifest(stage, files))
+    with pytest.raises(MovedError, match=f"{stage} with another content") as caught:
+        lineage._compare(found, Workspace(tmp_path))
+    assert caught.value.do.endswith("and the machine, with this one")
+    assert ("cannot be seeded" in caught.value.do) is (stage == "scores")
 
 
 @pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new"), ('5%(s) of "it\'s"', "new")])

@@ -30,6 +30,7 @@ from xc_core.errors import MissingError, MovedError
 
 pytestmark = pytest.mark.chain
 
+TRAIN = "train: xc run classifier --dataset toy --recipe ngame, without --refresh"
 NEW = {"uid": "L10", "title": "meadow", "content": "river0 river1 castle0"}
 
 
@@ -79,16 +80,16 @@ def test_a_refresh_does_not_keep_rows_of_other_settings(
     edit(copied, {f"{STAGES_OF}/{name}": value for name, value in changes.items()})
     with pytest.raises(MovedError) as caught:
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)
-    assert (caught.value.found, caught.value.do) == (
-        found, "set them back, or train: xc run classifier, without --refresh")  # fmt: skip
+    assert (caught.value.found, caught.value.do) == (found, f"{TRAIN}, or set the settings back")
     assert artifacts.read_made(folder_of(copied, "classifier")) == before
     assert not run_stage(copied, "classifier", "toy", "ngame").skipped
 
 
 def test_a_refresh_does_not_keep_rows_of_other_code_and_has_nothing_to_keep_without_rows(copied: Workspace) -> None:
     set_older(folder_of(copied, "classifier"), "code")
-    with pytest.raises(MovedError, match="rows that were trained with other code\n"):
+    with pytest.raises(MovedError, match="rows that were trained with other code\n") as caught:
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)
+    assert caught.value.do == TRAIN  # there is no setting to set back
     shutil.rmtree(folder_of(copied, "classifier"))
     with pytest.raises(MissingError, match="no classifier of toy/ngame that a refresh could keep"):
         run_stage(copied, "classifier", "toy", "ngame", refresh=True)

@@ -173,6 +173,24 @@ def test_a_run_that_was_launched_twice_goes_on_in_the_second_process_too(
     assert known is not None and known.tags["xc/process_start"]
 
 
+@pytest.mark.parametrize("case", ["at work", "ended", "of another machine", "of the lost run"])
+def test_a_run_whose_process_is_at_work_is_not_launched_again(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """The code server answered too late, and Dagster tries again. It would mark the run as failed in the end."""
+    again = []
+    monkeypatch.setattr(dg.DefaultRunLauncher, "launch_run", lambda self, context: again.append(context))
+    host = "elsewhere" if case == "of another machine" else ""
+    run = started(instance, sleeper.pid, dg.DagsterRunStatus.STARTING, host)
+    if case == "ended":
+        sleeper.kill()
+        sleeper.wait()
+    elif case == "of the lost run":  # whose tags the retry has
+        run = instance.add_run(dg.DagsterRun("retrain", tags={**own_tags(), "xc/pid": str(sleeper.pid)}))
+    launcher(instance).launch_run(LaunchRunContext(run, workspace=None))
+    assert len(again) == (0 if case == "at work" else 1)
+
+
 @pytest.mark.parametrize("status", [STARTED, CANCELING])
 def test_a_killed_run_fails_and_gives_its_place_in_the_pool_back(
     instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], status: dg.DagsterRunStatus

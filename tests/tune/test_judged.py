@@ -132,7 +132,9 @@ def test_another_version_of_a_stage_is_another_study(
     assert tune(LATE, "--trials", "1").code == 0
     *others, last = asked.TRIAL_STAGES
     monkeypatch.setattr(asked, "TRIAL_STAGES", (*others, replace(last, code_version="next")))
-    tune(LATE, "--trials", "2").refused(64, "with another settings and code", "--study NAME")
+    ended = tune(LATE, "--trials", "2")
+    ended.refused(64, "with another version of the code of a stage, of a default or", "--study NAME")
+    assert "first command" not in ended.err  # that is the one that was refused
 
 
 def test_a_trial_whose_data_changed_says_what_to_do(project: Workspace) -> None:

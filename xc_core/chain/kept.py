@@ -60,7 +60,7 @@ def check_training(workspace: Workspace, stage: Stage, partition: Partition, now
     ``now`` are the parts that the result depends on.
     """
     made = artifacts.read_made(workspace.folder(stage.name, *partition.place))
-    settings = plain(partition.settings(stage.name))
+    settings, train = plain(partition.settings(stage.name)), f"train: {stage.command(*partition.place)}"
     other = [name for name in differing(dict(made.depends), now) if not only_inputs([name])]
     if made.fingerprint and other:
         known = made.settings if isinstance(made.settings, dict) else {}
@@ -68,13 +68,13 @@ def check_training(workspace: Workspace, stage: Stage, partition: Partition, now
         raise MovedError(
             f"rows that were trained with other {' and '.join(other)}" + (f": {', '.join(fields)}" if fields else ""),
             expected="the settings and the code that the rows were trained with",
-            do=f"set them back, or train: xc run {stage.name}, without --refresh",
+            do=f"{train}, without --refresh" + (", or set the settings back" if fields else ""),
         )
     if made.fingerprint and made.depends.get("encoder") != now.get("encoder"):
         raise MovedError(
             "rows that were trained on the vectors of another encoder",
             expected="the encoder that the rows were trained with",
-            do=f"train: xc run {stage.name}, without --refresh",
+            do=f"{train}, without --refresh",
         )
 
 

@@ -18,6 +18,7 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import ConfigError, XCError
 from xc_core.git import trouble
+from xc_core.installation import outdated
 from xc_core.plugins import GROUP, importing, load_plugins
 from xc_core.visible import counted
 
@@ -42,6 +43,7 @@ def doctor() -> None:
     checks: list[Callable[[], Iterator[Finding]]] = [
         _python,
         _versions,
+        _installation,
         _selection_parser,
         _plugins,
         _machine,
@@ -100,6 +102,13 @@ def _versions() -> Iterator[Finding]:
         "note" if off else "ok",
         f"versions differ from constraints.txt: {', '.join(off)}" if off else "versions as pinned",
     )
+
+
+def _installation() -> Iterator[Finding]:
+    """Compare entry points and required packages with those of the code."""
+    if (error := outdated()) is not None:
+        raise error
+    yield Finding("ok", "installation of this code")
 
 
 def _selection_parser() -> Iterator[Finding]:

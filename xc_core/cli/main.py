@@ -20,6 +20,7 @@ import click
 from xc_core import __version__
 from xc_core.cli.numbers import bound_numbers
 from xc_core.errors import LINK_LOOP, PANIC, StorageError, XCError, nearest, shortage, storage_reason
+from xc_core.installation import outdated
 from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
 from xc_core.visible import printable
@@ -163,6 +164,8 @@ def cli(debug: bool) -> None:
     """
     if debug:
         os.environ["XC_DEBUG"] = "1"
+    if (error := outdated()) is not None and click.get_current_context().invoked_subcommand != "doctor":
+        report(f"note: {error}")
 
 
 class StoppedError(KeyboardInterrupt):
@@ -260,6 +263,9 @@ def _unexpected(error: BaseException) -> int:
         reason = storage_reason(error, _current_folder())
         if reason:
             return _say(f"found {reason}\n{_DISK}", StorageError.exit_code)
+    if (old := outdated()) is not None:
+        said = "the installation is of another version of this code, see the note above"
+        return _say(f"{type(error).__name__}: {error}\n  {said}", old.exit_code)
     return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _FILE: Final = "study.db"
 _LOCKED: Final = "database is locked"
 """What sqlite says if another process has had the file locked for 5 seconds."""
+_CHANGED: Final = {"settings and code": "version of the code of a stage, of a default or of a model's files"}
+"""Names of ``DIGESTS`` in a message, if they do not say enough."""
 _ENOUGH: Final = 10
 """Trials from which importances are estimated."""
 
@@ -147,11 +149,13 @@ def _other(tuning: Tuning, before: Mapping[str, Any], asked: Mapping[str, Any]) 
     """Return the error for a study that was started with other settings, naming what differs."""
     differing = [name for name in before if before[name] != asked.get(name)]
     shown = [name for name in differing if name not in DIGESTS]
-    parts = [f"{name} ({_difference(before[name], asked.get(name))})" for name in shown] or differing
+    parts = [f"{name} ({_difference(before[name], asked.get(name))})" for name in shown]
+    parts = parts or [_CHANGED.get(name, name) for name in differing]
+    own = "give the new study a name of its own: --study NAME"
     return UsageError(
         f"a study {tuning.name!r} of {tuning.dataset} with another {', '.join(parts)}",
         expected="what the study was started with, because its trials are compared with each other",
-        do="repeat its first command, or give the new study a name of its own: --study NAME",
+        do=f"repeat its first command, or {own}" if shown else own,
     )
 
 
