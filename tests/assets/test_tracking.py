@@ -297,6 +297,20 @@ def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tm
     connect(store.uri, store.lock)
 
 
+@pytest.mark.parametrize("name", ["POOL_SIZE", "MAX_OVERFLOW"])
+def test_a_size_of_the_pool_that_a_user_has_set_is_kept(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """SQLAlchemy refuses it beside NullPool: each command ended with a TypeError."""
+    monkeypatch.delenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", raising=False)
+    monkeypatch.setenv(f"MLFLOW_SQLALCHEMYSTORE_{name}", "2")
+    file = tmp_path / "mlflow.db"
+    shutil.copy(store.uri.removeprefix("sqlite:///"), file)
+    assert connect(sqlite_address(file), tmp_path / "lock").search_experiments(max_results=1)
+    assert "MLFLOW_SQLALCHEMYSTORE_POOLCLASS" not in os.environ
+    connect(store.uri, store.lock)
+
+
 def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "_PATIENCE", 0.2)
     started = time.monotonic()
