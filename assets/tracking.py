@@ -62,9 +62,9 @@ def connect(uri: str, lock: Path) -> Any:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
-    if sqlite_file(uri) or sqlite_file(os.environ.get(REGISTRY_URI, "")):
-        if not any(os.environ.get(name) for name in _POOL_SIZES):
-            os.environ.setdefault(_POOL, "NullPool")
+    is_file = sqlite_file(uri) or sqlite_file(os.environ.get(REGISTRY_URI, ""))
+    if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
+        os.environ.setdefault(_POOL, "NullPool")
     if file := sqlite_file(uri):
         with writing(file):  # MLflow does so too, and raises an OSError
             file.parent.mkdir(parents=True, exist_ok=True)
