@@ -20,6 +20,8 @@ promote = "assets.release.promotion:promote"
 delete = "assets.release.deleting:delete"
 [project.entry-points."xc.champions"]
 mlflow = "assets.release.champions:champion"
+[project.entry-points.pytest11]
+ours = "tests.ours"
 """
 _OLD = """[xc.commands]
 promote = assets.release.promotion:promote
@@ -31,6 +33,8 @@ promote = assets.release.promotion:promote
 delete = assets.release.deleting:delete
 [xc.champions]
 mlflow = assets.release.champions:champion
+[pytest11]
+ours = tests.ours
 [console_scripts]
 xc = xc_core.cli.main:main
 """
