@@ -114,10 +114,12 @@ def test_other_requests_reach_the_application() -> None:
 
 
 KEPT = ASKED.replace(b"Connection: close\r\n", b"")
+LONG = KEPT.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\nContent-Length: 40\r\n\r\n")
 
 
 @pytest.mark.parametrize(
-    ("sent", "answers"), [(KEPT, 1), (3 * KEPT, 3), (KEPT + KEPT[:-2], 1), (KEPT[:-2], 0), (b"", 0)]
+    ("sent", "answers"),
+    [(KEPT, 1), (3 * KEPT, 3), (KEPT + KEPT[:-2], 1), (KEPT[:-2], 0), (LONG, 0), (b"", 0)],
 )
 def test_a_client_that_has_closed_its_side_gets_the_answers_to_what_it_has_sent(sent: bytes, answers: int) -> None:
     """As `nc -N` does; the connection was closed without an answer."""
@@ -141,12 +143,14 @@ def test_headers_that_do_not_end_in_time_end_the_connection(
     assert (b'"found":"headers that have not ended"' in found) == (b"408" in answers)
 
 
-def test_a_request_that_has_begun_may_take_longer_than_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_request_that_has_begun_may_take_longer_than_its_headers(
+    earlier: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that has come together with an earlier one."""
     monkeypatch.setattr(server, "_HEADER_SECONDS", 0.05)
-    assert asyncio.run(_answer(ASKED.replace(b"/health", b"/slow"))).startswith(b"HTTP/1.1 200")
-
-
-LONG = KEPT.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\nContent-Length: 40\r\n\r\n")
+    sent = earlier * KEPT + ASKED.replace(b"/health", b"/slow")
+    assert asyncio.run(_answer(sent)).count(b"HTTP/1.1 200") == 1 + earlier
 
 
 def test_the_rest_of_a_body_that_was_answered_may_take_longer_than_headers(monkeypatch: pytest.MonkeyPatch) -> None:
