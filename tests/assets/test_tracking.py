@@ -311,6 +311,9 @@ def test_a_registry_in_a_file_of_its_own_is_opened_for_each_request_and_no_serve
     monkeypatch.delenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS")
     connect("http://127.0.0.1:1", tmp_path / "lock")
     assert os.environ.get("MLFLOW_SQLALCHEMYSTORE_POOLCLASS") == pool
+    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "StaticPool")
+    connect("http://127.0.0.1:1", tmp_path / "lock")
+    assert os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] == "StaticPool", "a user's own is kept"
 
 
 @pytest.mark.parametrize("name", ["POOL_SIZE", "MAX_OVERFLOW"])
