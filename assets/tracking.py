@@ -45,6 +45,8 @@ _RETRIES: Final = "3"
 _POOL: Final = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
 """NullPool opens the file of a database for each request. A connection that stays open reads a file that a restored
 backup has replaced, or that was deleted."""
+_POOL_SIZES: Final = ("MLFLOW_SQLALCHEMYSTORE_POOL_SIZE", "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW")
+"""Set by a user who wants a pool; SQLAlchemy refuses them with NullPool."""
 
 
 def connect(uri: str, lock: Path) -> Any:
@@ -60,7 +62,8 @@ def connect(uri: str, lock: Path) -> Any:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
-    if sqlite_file(uri) or sqlite_file(os.environ.get(REGISTRY_URI, "")):
+    is_file = sqlite_file(uri) or sqlite_file(os.environ.get(REGISTRY_URI, ""))
+    if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
         os.environ.setdefault(_POOL, "NullPool")
     if file := sqlite_file(uri):
         with writing(file):  # MLflow does so too, and raises an OSError

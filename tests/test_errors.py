@@ -171,9 +171,20 @@ def test_a_disk_that_became_read_only_under_a_database_is_called_so(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As ext4 does after an error; sqlite says one of these, by the connection and the kind of its journal."""
-    monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=OSError(errno.EROFS, "Read-only file system")))
+    asked = Mock(side_effect=OSError(errno.EROFS, "Read-only file system"))
+    monkeypatch.setattr("tempfile.TemporaryFile", asked)
     error = RuntimeError(f"(raised as a result of autoflush)\n(sqlite3.OperationalError) {words}\n[SQL: x]")
-    assert storage_reason(error, tmp_path / "a.db") == f"a read-only disk ((sqlite3.OperationalError) {words})"
+    for _ in range(2):
+        assert storage_reason(error, tmp_path / "a.db") == f"a read-only disk ((sqlite3.OperationalError) {words})"
+        asked.assert_called_with(dir=tmp_path)
+        (tmp_path / "a.db").touch()
+
+
+def test_a_folder_that_refuses_a_file_for_another_reason_is_no_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+    assert storage_reason(RuntimeError("unable to open database file"), tmp_path / "a.db") == ""
 
 
 def test_a_name_that_is_too_long_is_called_so(tmp_path: Path) -> None:
@@ -186,6 +197,7 @@ def test_on_a_full_disk_any_error_but_a_described_one_is_a_storage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100}))
-    assert storage_reason(RuntimeError("write error"), tmp_path) == "a full disk (write error)"
+    for words in ("write error", "disk I/O error"):  # sqlite says the latter of a database with a write-ahead log
+        assert storage_reason(RuntimeError(words), tmp_path) == f"a full disk ({words})"
     assert storage_reason(ConfigError("x", expected="y", do="z"), tmp_path) == ""
     assert errors.storage_error("a full disk", tmp_path).exit_code == StorageError.exit_code == 73

@@ -20,6 +20,8 @@ promote = "assets.release.promotion:promote"
 delete = "assets.release.deleting:delete"
 [project.entry-points."xc.champions"]
 mlflow = "assets.release.champions:champion"
+[project.entry-points.pytest11]
+ours = "tests.ours"
 """
 _OLD = """[xc.commands]
 promote = assets.release.promotion:promote
@@ -31,6 +33,8 @@ promote = assets.release.promotion:promote
 delete = assets.release.deleting:delete
 [xc.champions]
 mlflow = assets.release.champions:champion
+[pytest11]
+ours = tests.ours
 [console_scripts]
 xc = xc_core.cli.main:main
 """
@@ -41,7 +45,8 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: str, *p
     for name in ("my_xc", *packages):
         info = tmp_path / "site" / f"{name}-1.0.dist-info"
         info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nRequires-Dist: torch>=2\n")
+        required = "Requires-Dist: torch>=2\nRequires-Dist: new_package; extra == 'dev'\n"
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{required}")
     (tmp_path / "site" / "my_xc-1.0.dist-info" / "entry_points.txt").write_text(entries)
     (tmp_path / "pyproject.toml").write_text(_PYPROJECT)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
@@ -55,6 +60,12 @@ def test_entry_points_of_older_code_and_a_required_package_that_is_absent_are_fo
     assert error is not None
     assert error.found.endswith("differ in xc.champions mlflow, xc.commands delete, new-package")
     assert str(tmp_path) in error.do
+
+
+def test_an_entry_point_that_older_code_lacks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = _SAME.replace("[pytest11]", "[xc.places]\nmlflow = assets.release.places:places\n[pytest11]")
+    error = outdated(_installed(tmp_path, monkeypatch, newer, "new_package"))
+    assert error is not None and error.found.endswith("differ in xc.places mlflow")
 
 
 def test_the_installation_of_this_code_and_a_wheel_are_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

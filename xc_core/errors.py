@@ -236,7 +236,7 @@ def storage_reason(error: Exception, path: Path) -> str:
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if words and number in (0, errno.EACCES, errno.EIO):
         number = _refusal(there if there.is_dir() else there.parent, number)
-    if not number and shutil.disk_usage(there).free < _FULL_BYTES:
+    if number in (0, errno.EIO) and shutil.disk_usage(there).free < _FULL_BYTES:
         number = errno.ENOSPC
     return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
 

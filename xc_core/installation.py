@@ -12,6 +12,8 @@ from xc_core.errors import ConfigError
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
+_OURS: Final = "xc."
+"""How the groups of entry points begin that are compared."""
 _SHOWN: Final = 3
 
 
@@ -30,8 +32,9 @@ def outdated(checkout: Path = _CHECKOUT) -> ConfigError | None:
         (group, name, value)
         for group, entries in project.get("entry-points", {}).items()
         for name, value in entries.items()
+        if group.startswith(_OURS)
     }
-    own = [entry for entry in installed.entry_points if entry.group.startswith("xc.")]
+    own = [entry for entry in installed.entry_points if entry.group.startswith(_OURS)]
     known = {(entry.group, entry.name, entry.value) for entry in own}
     required = [line for line in installed.requires or () if "extra ==" not in line]
     differing = sorted({f"{group} {name}" for group, name, _ in declared ^ known})

@@ -513,6 +513,13 @@ def test_a_change_of_the_champion_that_is_killed_between_two_aliases_can_be_comp
         assert versions.aliases() == {"champion": third, "previous": second}
 
 
+def test_a_rollback_without_a_champion_speaks_of_no_change_that_was_cut_off(versions: Registry) -> None:
+    versions.client.set_registered_model_alias(versions.name, aliases.PREVIOUS, str(versions.version()))
+    with pytest.raises(MissingError, match="no champion of") as caught:
+        aliases.roll_back(versions.client, versions.dataset)
+    assert "cut off" not in caught.value.found
+
+
 def test_a_page_is_no_longer_than_what_mlflow_stores_in_any_database(versions: Registry) -> None:
     """Postgres refuses 5,001 characters, sqlite takes them."""
     number = versions.version()

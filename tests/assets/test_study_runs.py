@@ -191,6 +191,15 @@ def test_a_run_of_a_trial_that_was_begun_is_completed_when_its_killed_study_is_e
     assert shown_run(store, record).info.status == "KILLED"
 
 
+def test_a_trial_is_logged_once_however_often_its_study_is_shown(store: Store) -> None:
+    record = study(trial(0, 50.0), dataset=f"d-{uuid.uuid4().hex[:8]}")
+    for _ in range(2):
+        shown(store, record)
+    experiment = store.client.get_experiment_by_name(f"xc-{record.dataset}").experiment_id
+    (run,) = store.client.search_runs([experiment], "tags.`xc.role` = 'trial'")
+    assert len(store.client.get_metric_history(run.info.run_id, "objective")) == 1
+
+
 def shown_run(store: Store, record: StudyRecord) -> Any:
     """Return the run of a study as MLflow has it now."""
     experiment = store.client.get_experiment_by_name(f"xc-{record.dataset}").experiment_id

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -294,6 +295,38 @@ def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tm
     client.create_experiment("after the backup")
     backup.rename(file)
     assert client.get_experiment_by_name("after the backup") is None
+    connect(store.uri, store.lock)
+
+
+@pytest.mark.parametrize(
+    ("registry", "pool"), [("sqlite:////r.db", "NullPool"), ("postgresql://a/b", None), ("", None)]
+)
+def test_a_registry_in_a_file_of_its_own_is_opened_for_each_request_and_no_server_is(
+    registry: str, pool: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlflow.MlflowClient", Mock())
+    monkeypatch.setattr("mlflow.set_tracking_uri", Mock())
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", registry)
+    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "")  # restored at the end
+    monkeypatch.delenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS")
+    connect("http://127.0.0.1:1", tmp_path / "lock")
+    assert os.environ.get("MLFLOW_SQLALCHEMYSTORE_POOLCLASS") == pool
+    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "StaticPool")
+    connect("http://127.0.0.1:1", tmp_path / "lock")
+    assert os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] == "StaticPool", "a user's own is kept"
+
+
+@pytest.mark.parametrize("name", ["POOL_SIZE", "MAX_OVERFLOW"])
+def test_a_size_of_the_pool_that_a_user_has_set_is_kept(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """SQLAlchemy refuses it beside NullPool: each command ended with a TypeError."""
+    monkeypatch.delenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", raising=False)
+    monkeypatch.setenv(f"MLFLOW_SQLALCHEMYSTORE_{name}", "2")
+    file = tmp_path / "mlflow.db"
+    shutil.copy(store.uri.removeprefix("sqlite:///"), file)
+    assert connect(sqlite_address(file), tmp_path / "lock").search_experiments(max_results=1)
+    assert "MLFLOW_SQLALCHEMYSTORE_POOLCLASS" not in os.environ
     connect(store.uri, store.lock)
 
 

@@ -76,6 +76,20 @@ def test_files_that_dvc_put_back_while_a_stage_ran_are_written_again(
     assert settings_of(workspace, "corpus") == in_use(partition_of(workspace, "corpus").settings("corpus"))
 
 
+def test_settings_of_other_stages_that_changed_while_a_stage_ran_are_not_put_back(
+    workspace: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only those of the stage itself must stay the same."""
+
+    def run(context: Any) -> None:
+        edit(workspace, {"datasets/toy/tokens/max_tokens": 2})
+        write_settings(workspace, partition_of(workspace, "tokens"))
+
+    monkeypatch.setattr("xc_core.stages.corpus.run", run)
+    run_stage(workspace, "corpus", "toy")
+    assert settings_of(workspace, "tokens")["max_tokens"] == 2
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "stages"),
     [

@@ -173,7 +173,7 @@ def test_a_run_that_was_launched_twice_goes_on_in_the_second_process_too(
     assert known is not None and known.tags["xc/process_start"]
 
 
-@pytest.mark.parametrize("case", ["at work", "ended", "of another machine", "of the lost run"])
+@pytest.mark.parametrize("case", ["at work", "ended", "younger", "of another machine", "of the lost run"])
 def test_a_run_whose_process_is_at_work_is_not_launched_again(
     instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
@@ -185,6 +185,8 @@ def test_a_run_whose_process_is_at_work_is_not_launched_again(
     if case == "ended":
         sleeper.kill()
         sleeper.wait()
+    elif case == "younger":  # than the record: the id is that of another process now
+        monkeypatch.setattr("pipelines.launcher._CLOCK_SECONDS", -1e9)
     elif case == "of the lost run":  # whose tags the retry has
         run = instance.add_run(dg.DagsterRun("retrain", tags={**own_tags(), "xc/pid": str(sleeper.pid)}))
     launcher(instance).launch_run(LaunchRunContext(run, workspace=None))

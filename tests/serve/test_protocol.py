@@ -8,6 +8,7 @@ import re
 import resource
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -64,15 +65,19 @@ def test_a_server_waits_for_its_threads_unless_it_has_to_end_at_once(hurried: bo
 
 
 async def _answer(
-    sent: bytes, most: int | None = None, log_level: str = "critical", *, sends_no_more: bool = False
-) -> bytes:
-    """Return all that a server writes until it closes the connection."""
+    sent: bytes, most: int | None = None, log_level: str = "critical", *, sends_no_more: bool = False,
+    later: Iterable[bytes] = (),
+) -> bytes:  # fmt: skip
+    """Return all that a server writes until it closes the connection; ``later`` is sent every 30 ms."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(_app, http=Protocol, ws="none", lifespan="off", limit_concurrency=most, log_level=log_level)
     process = uvicorn.Server(config)
     running = asyncio.create_task(process.serve(sockets=[listener]))
     reader, writer = await asyncio.open_connection(*listener.getsockname())
     writer.write(sent)
+    for part in later:
+        await asyncio.sleep(0.03)
+        writer.write(part)
     if sends_no_more:
         writer.write_eof()
     found = await asyncio.wait_for(reader.read(), 20)
@@ -109,10 +114,12 @@ def test_other_requests_reach_the_application() -> None:
 
 
 KEPT = ASKED.replace(b"Connection: close\r\n", b"")
+LONG = KEPT.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\nContent-Length: 40\r\n\r\n")
 
 
 @pytest.mark.parametrize(
-    ("sent", "answers"), [(KEPT, 1), (3 * KEPT, 3), (KEPT + KEPT[:-2], 1), (KEPT[:-2], 0), (b"", 0)]
+    ("sent", "answers"),
+    [(KEPT, 1), (3 * KEPT, 3), (KEPT + KEPT[:-2], 1), (KEPT[:-2], 0), (LONG, 0), (b"", 0)],
 )
 def test_a_client_that_has_closed_its_side_gets_the_answers_to_what_it_has_sent(sent: bytes, answers: int) -> None:
     """As `nc -N` does; the connection was closed without an answer."""
@@ -136,9 +143,28 @@ def test_headers_that_do_not_end_in_time_end_the_connection(
     assert (b'"found":"headers that have not ended"' in found) == (b"408" in answers)
 
 
-def test_a_request_that_has_begun_may_take_longer_than_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_request_that_has_begun_may_take_longer_than_its_headers(
+    earlier: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that has come together with an earlier one."""
     monkeypatch.setattr(server, "_HEADER_SECONDS", 0.05)
-    assert asyncio.run(_answer(ASKED.replace(b"/health", b"/slow"))).startswith(b"HTTP/1.1 200")
+    sent = earlier * KEPT + ASKED.replace(b"/health", b"/slow")
+    assert asyncio.run(_answer(sent)).count(b"HTTP/1.1 200") == 1 + earlier
+
+
+def test_the_rest_of_a_body_that_was_answered_may_take_longer_than_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a 413: a client that sends all of it before it reads found the connection reset, and no answer."""
+    monkeypatch.setattr(server, "_HEADER_SECONDS", 0.1)
+    found = asyncio.run(_answer(LONG, later=[*[b"xxxx"] * 9, b"xxxx" + ASKED]))
+    assert found.count(b"HTTP/1.1 200") == 2
+
+
+def test_the_rest_of_a_body_that_was_answered_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_REST_SECONDS", 0.1)
+    began = time.monotonic()
+    assert asyncio.run(_answer(LONG)).count(b"HTTP/1.1 200") == 1
+    assert time.monotonic() - began < 4, "uvicorn waits 5 s after each byte"
 
 
 def test_an_offer_of_another_protocol_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:

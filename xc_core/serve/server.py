@@ -31,6 +31,8 @@ from xc_core.visible import counted, http_address
 _BACKLOG: Final = 2048
 _HEADER_SECONDS: Final = 10.0
 """Until the headers of a connection's next request have come."""
+_REST_SECONDS: Final = 30.0
+"""Until the rest of a body has come whose request is answered already: many clients send all of it before they read."""
 _LAST_SECONDS: Final = 1.0
 """For the answers to requests that a second Ctrl-C cancels."""
 
@@ -115,7 +117,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
-        self._wait()
+        self._wait(_HEADER_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
@@ -142,11 +144,11 @@ class Protocol(H11Protocol):
         if self._sends_no_more:
             self.transport.close()
         else:
-            self._wait()
+            self._wait(_REST_SECONDS if self.conn.their_state is h11.SEND_BODY else _HEADER_SECONDS)
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float) -> None:
         self._stop_waiting()
-        self._timer = self.loop.call_later(_HEADER_SECONDS, self._end_waiting)
+        self._timer = self.loop.call_later(seconds, self._end_waiting)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
