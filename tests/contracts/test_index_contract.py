@@ -125,18 +125,25 @@ def test_a_saved_index_answers_the_same_after_loading(kind: str, tmp_path: Path)
         assert np.array_equal(first.scores_NK, second.scores_NK)
 
 
-def test_exact_search_over_a_saved_index_finds_every_nearest_label(
+def test_exact_search_over_a_saved_index_finds_every_nearest_label_and_leaves_the_index_as_it_is(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    saved, again = (tmp_path / name for name in ("saved", "again"))
+    saved.mkdir()
+    again.mkdir()
     monkeypatch.setattr("xc_core.ann.faiss_index._ROWS_AT_ONCE", 300)
     vectors, queries, _ = clustered(labels=800, queries=50)
     uneven = vectors * np.linspace(0.5, 3, 800, dtype=np.float32)[:, None]
     worst: dict[str, dict[str, int]] = {"ivf": {"probes": 1}, "hnsw": {"search_effort": 1, "links": 2}}
-    save_index(build(kind, uneven, **worst.get(kind, {})), tmp_path)
+    save_index(build(kind, uneven, **worst.get(kind, {})), saved)
+    index = load_index(saved)
     for k in (10, 500):
-        found = there(kind, exact_search(load_index(tmp_path), queries, k))
+        found = there(kind, exact_search(index, queries, k))
         assert share_of(nearest(uneven, queries, k), found) == 1.0
         np.testing.assert_allclose(found.scores_NK, np.sort(queries @ uneven.T)[:, ::-1][:, :k], atol=1e-5)
+    save_index(index, again)
+    for path in saved.iterdir():
+        assert path.read_bytes() == (again / path.name).read_bytes()
 
 
 def test_building_and_searching_leave_the_arguments_alone(kind: str) -> None:

@@ -55,7 +55,7 @@ class FaissIndex:
         none = (len(queries_BD), 0)
         best = Shortlist(np.zeros(none, np.int32), np.zeros(none, np.float32))
         for rows in spans(self.size, _ROWS_AT_ONCE):
-            block_UD = self.inner.reconstruct_n(rows.start, rows.stop - rows.start)[:, : self.width]
+            block_UD = self.inner.reconstruct_batch(np.arange(rows.start, rows.stop))[:, : self.width]
             found = ExactIndex(np.ascontiguousarray(block_UD)).search(queries_BD, min(k, len(block_UD)))
             ids = np.concatenate([best.ids_NK, found.ids_NK + rows.start], axis=1)
             best = Shortlist.ranked(ids, np.concatenate([best.scores_NK, found.scores_NK], axis=1)).top(k)
