@@ -63,6 +63,19 @@ def test_equal_vectors_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None
         assert (np.diff(order[order % 3 == kind]) > 0).all()
 
 
+@settings(deadline=None)
+@given(st.integers(1, 5), st.integers(2, 40), st.integers(1, 10), st.integers(0, 2**32 - 1))
+def test_the_lowest_scores_are_those_of_a_sort_that_keeps_the_order_of_equal_ones(
+    nodes: int, width: int, values: int, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    scores = random.integers(-values, values, (nodes, width)).astype(np.float32)
+    scores[random.random(scores.shape) < 0.1] = np.inf
+    left = random.integers(1, width, nodes)
+    places = scores.argsort(1, kind="stable").argsort(1)
+    assert np.array_equal(balanced._lowest(scores, left), places < left[:, None])
+
+
 def test_the_number_of_threads_changes_nothing() -> None:
     vectors, _ = mixture(2, 3000, 48, 60, 0.8)
     orders, threads = [], torch.get_num_threads()

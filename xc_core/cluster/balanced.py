@@ -80,13 +80,26 @@ def _split(order: I64, vectors_ND: F32, begin_J: I64, middle_J: I64, end_J: I64,
     rows = order[places]
     points = vectors_ND[rows]
     directions = _two_means(points, counts, left, random)
-    ranked = _ranked(points, directions, real)
+    ranked = _scores(points, directions, real).argsort(1, kind="stable")
     order[places[real]] = np.take_along_axis(rows, ranked, 1)[real]
 
 
-def _ranked(points_JMD: F32, direction_JD: F32, real_JM: Bool) -> I64:
-    """Return the points of each node by rising projection, padding last."""
-    return np.where(real_JM, _projections(points_JMD, direction_JD), np.inf).argsort(1, kind="stable")
+def _scores(points_JMD: F32, direction_JD: F32, real_JM: Bool) -> F32:
+    """Return each point's projection on its node's direction, infinity for padding (J x M)."""
+    return np.where(real_JM, _projections(points_JMD, direction_JD), np.float32(np.inf))
+
+
+def _lowest(scores_JM: F32, left_J: I64) -> Bool:
+    """Return True for the ``left_J`` lowest scores of each node, the first of equal ones.
+
+    Only nodes with equal scores on both sides are sorted: a partition takes less time.
+    """
+    limit_J = np.partition(scores_JM, np.unique(left_J), axis=1)[np.arange(len(left_J)), left_J]
+    low_JM = scores_JM < limit_J[:, None]
+    tied = np.flatnonzero(low_JM.sum(1) != left_J)
+    ranked = scores_JM[tied].argsort(1, kind="stable")
+    low_JM[tied[:, None], ranked] = np.arange(scores_JM.shape[1]) < left_J[tied, None]
+    return low_JM
 
 
 def _projections(points_JMD: F32, direction_JD: F32) -> F32:
@@ -110,19 +123,17 @@ def _two_means(points_JMD: F32, counts_J: I64, left_J: I64, random: np.random.Ge
     nodes, width, _ = points_JMD.shape
     place = np.arange(width)
     start = points_JMD[np.arange(nodes), (random.random(nodes) * counts_J).astype(np.int64)]
-    far = _ranked(points_JMD, start, place < counts_J[:, None])[:, 0]
-    directions = points_JMD[np.arange(nodes), far] - start
+    far = _scores(points_JMD, start, place < counts_J[:, None]).argmin(1)
+    directions: F32 = points_JMD[np.arange(nodes), far] - start
     live, points, counts, left = np.arange(nodes), points_JMD, counts_J, left_J
     was_left = np.zeros((nodes, width), bool)
     for _ in range(ROUNDS):
-        ranked = _ranked(points, directions[live], place < counts[:, None])
-        is_left = np.zeros_like(was_left)
-        np.put_along_axis(is_left, ranked, place < left[:, None], 1)
+        is_left = _lowest(_scores(points, directions[live], place < counts[:, None]), left)
         moved = (is_left != was_left).any(1)
-        if not moved.all():
-            live, points, counts, left, is_left = live[moved], points[moved], counts[moved], left[moved], is_left[moved]
-        if not len(live):
+        if not moved.any():
             break
+        if 2 * np.count_nonzero(moved) <= len(moved):  # to drop nodes copies the points of all others
+            live, points, counts, left, is_left = live[moved], points[moved], counts[moved], left[moved], is_left[moved]
         weight = np.where(is_left, -1 / left[:, None], 1 / (counts - left)[:, None])
         weight = np.where(place < counts[:, None], weight, 0.0).astype(np.float32)
         directions[live] = np.matmul(weight[:, None, :], points)[:, 0]
