@@ -20,7 +20,7 @@ USER 10001:10001
 WORKDIR /project
 VOLUME /project
 EXPOSE 8080
-# for `xc serve --host 0.0.0.0`; Kubernetes has probes of its own
+# for `xc serve --host 0.0.0.0`; Kubernetes has probes of its own. Docker may set http_proxy, which is not for 127.0.0.1
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
-  CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/health', timeout=4)"]
+  CMD ["python", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:8080/health')"]
 CMD ["xc", "--help"]

@@ -58,7 +58,8 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     uri = _of_project(_given(TRACKING_URI), root)
     if not uri:
         uri = sqlite_address(state / "mlflow.db")
-        state.mkdir(parents=True, exist_ok=True)
+        with artifacts.writing(state):
+            state.mkdir(parents=True, exist_ok=True)
         _ignore(state.parent)
     files = _given(_ARTIFACTS) or str(state / "artifacts")
     if not urlparse(files).scheme:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -21,7 +22,7 @@ from assets.settings import dagster_environment, mlflow_settings
 from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
-from xc_core.errors import UnavailableError
+from xc_core.errors import BusyError, UnavailableError
 from xc_core.locks import locked
 from xc_core.plugins import importing
 from xc_core.visible import http_address
@@ -67,8 +68,9 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
         from pipelines.instance import ready
 
     # two daemons on one database would both send each alert, and might start a run twice
-    lock = Path(os.environ["XC_STATE_DIR"]) / "ui.lock"
-    click.get_current_context().with_resource(locked(lock, f"xc ui with the state in {lock.parent}", needed=False))
+    lock, context = Path(os.environ["XC_STATE_DIR"]) / "ui.lock", click.get_current_context()
+    context.with_resource(locked(lock, f"xc ui with the state in {lock.parent}", needed=False))
+    inherited = context.with_resource(servers_lock(lock.with_name("servers.lock")))
     with ready(workspace):  # the partitions are there from the start
         pass
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
@@ -89,7 +91,7 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     click.echo(f"Dagster  {http_address(host, dagster_port)}\nMLflow   {tracking}\nstop with Ctrl-C")
     # SIGTERM stops both servers too, as Ctrl-C does
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    running = started(commands, root, environment)
+    running = started(commands, root, environment, inherited)
     try:
         while all(process.poll() is None for process in running):
             time.sleep(0.5)
@@ -107,22 +109,53 @@ def _check_ended(commands: list[list[str]], running: list[subprocess.Popen[bytes
             raise UnavailableError(
                 f"`{Path(command[0]).name} {command[1]}` ended with exit code {code} (see its messages above)",
                 expected="servers that run until they are interrupted",
-                do="fix what it reports; for a port that is in use, stop the process that uses it (a server of an "
-                "xc ui that was killed, for instance), or choose another --dagster-port or --mlflow-port",
+                do="fix what it reports; for a port that is in use, stop the process that uses it, or choose another "
+                "--dagster-port or --mlflow-port",
             )
 
 
-def started(commands: list[list[str]], root: Path, environment: dict[str, str]) -> list[subprocess.Popen[bytes]]:
-    """Start the servers in sessions of their own, with SIGINT as usual.
+@contextlib.contextmanager
+def servers_lock(path: Path) -> Iterator[TextIO]:
+    """Yield a locked file for the servers to inherit: they hold its lock until they end, also if xc ui is killed.
+
+    Raises BusyError if servers of such an xc ui run. On a disk without locks nobody can tell.
+    """
+    with artifacts.writing(path):
+        stream = path.open("a+")
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            stream.seek(0)
+            groups = " ".join(f"-{group}" for group in stream.read().split())
+            raise BusyError(
+                "servers of an xc ui that was killed, which still run",
+                expected="one daemon of Dagster per database",
+                do=f"stop them (kill -INT -- {groups}), then run the same command again",
+            ) from None
+        except OSError:
+            pass
+        yield stream
+
+
+def started(
+    commands: list[list[str]], root: Path, environment: dict[str, str], inherited: TextIO
+) -> list[subprocess.Popen[bytes]]:
+    """Start the servers in sessions of their own, with SIGINT as usual; write their ids into the file they inherit.
 
     A shell script starts what it ends with & with SIGINT ignored, and children inherit that. Dagster would then ignore
     SIGTERM too, so a cancelled run would train on.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    options: dict[str, Any] = {"start_new_session": True, "pass_fds": [inherited.fileno()]}
     try:
-        return [subprocess.Popen(command, cwd=root, env=environment, start_new_session=True) for command in commands]
+        running = [subprocess.Popen(command, cwd=root, env=environment, **options) for command in commands]
     finally:
         signal.signal(signal.SIGINT, before)
+    inherited.truncate(0)
+    with contextlib.suppress(OSError):  # a full disk: the next xc ui cannot name them
+        os.write(inherited.fileno(), "".join(f"{process.pid}\n" for process in running).encode())
+    return running
 
 
 def _addresses(host: str, dagster_port: int, mlflow_port: int) -> dict[str, str]:

@@ -74,11 +74,13 @@ def test_the_first_line_of_any_error_is_shown(error: Exception, line: str) -> No
         OSError(errno.EMFILE, "Too many open files"),
         RuntimeError("can't start new thread"),
         BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),  # of a fork
+        ImportError("libopenblas.so: failed to map segment from shared object"),
+        ImportError("\n\nIMPORTANT: READ THIS\n\nOriginal error was: a.so: failed to map segment from shared object\n"),
     ],
 )
 def test_a_limit_of_the_system_is_a_shortage_that_names_ulimit(error: Exception) -> None:
     found = shortage(error)
-    assert found is not None and "ulimit" in found.do
+    assert found is not None and "ulimit" in found.do and "IMPORTANT" not in found.found
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
 _LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")
 """What Python, and the system, say if a process or thread cannot be started."""
+_UNMAPPED: Final = "failed to map segment from shared object"
+"""What the loader says of a library for want of memory, and on a disk that is mounted noexec."""
 _NO_MEMORY: Final = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """What torch says in an error of another type than MemoryError: on a CPU, and if a GPU has no memory left for what is
 no tensor, such as its context."""
@@ -262,6 +264,12 @@ def shortage(error: BaseException) -> ShortageError | None:
             f"a limit of the system ({first_line(error)})",
             expected="enough open files, processes and threads for this user",
             do="raise the limit (ulimit -n, ulimit -u), or end other processes, then run the same command again",
+        )
+    if line := next((line for line in str(error).splitlines() if _UNMAPPED in line), ""):
+        return ShortageError(
+            f"a library that cannot be loaded ({bare(line.strip(), 200)})",
+            expected="memory for it, and a disk that is not mounted noexec",
+            do="raise the limit (ulimit -v), use a machine with more memory, or put the installation on another disk",
         )
     if not (
         isinstance(error, MemoryError)

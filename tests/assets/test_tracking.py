@@ -447,6 +447,16 @@ def test_a_variable_that_holds_no_address_is_named(
         mlflow_settings(tmp_path)
 
 
+def test_a_folder_of_mlflow_that_cannot_be_made_is_named_by_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`xc doctor` called it a check that cannot run."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / ".xc").write_text("")
+    with pytest.raises(StorageError, match=f"while writing {tmp_path}/.xc/mlflow\n"):
+        mlflow_settings(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["50 % more", "a#b", "quo'te", "größe"])
 def test_the_file_of_an_address_is_the_one_that_sqlalchemy_opens(name: str, tmp_path: Path) -> None:
     uri = sqlite_address(tmp_path / name / "mlflow.db")

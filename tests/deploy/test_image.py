@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -100,7 +101,7 @@ class _Answering(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
-def test_the_health_check_asks_xc_serve(status: int, healthy: bool) -> None:
+def test_the_health_check_asks_xc_serve_and_no_proxy(status: int, healthy: bool) -> None:
     (check,) = [rest for name, rest in LAST if name == "HEALTHCHECK"]
     command = json.loads(check[check.index("[") :])
     assert ("EXPOSE", "8080") in LAST
@@ -108,7 +109,8 @@ def test_the_health_check_asks_xc_serve(status: int, healthy: bool) -> None:
         server.status = status  # type: ignore[attr-defined]
         threading.Thread(target=server.handle_request, daemon=True).start()
         here = [part.replace("127.0.0.1:8080", f"127.0.0.1:{server.server_port}") for part in command]
-        done = subprocess.run([sys.executable, *here[1:]], capture_output=True, check=False)
+        environment = {**os.environ, "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
+        done = subprocess.run([sys.executable, *here[1:]], capture_output=True, check=False, env=environment)
         assert (done.returncode == 0) is healthy
         assert server.asked == "/health"  # type: ignore[attr-defined]
     assert "/health" in PATHS

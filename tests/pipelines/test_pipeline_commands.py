@@ -24,7 +24,7 @@ from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
 from assets.resources import Dvc
 from pipelines.demo import _cut, _make_room
-from pipelines.servers import _stop, check, started
+from pipelines.servers import _stop, check, servers_lock, started
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOY_CHANGES
@@ -33,6 +33,7 @@ from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from tests.pipelines.test_launcher import started as recorded_run
 from xc_core.chain import STAGES, Workspace
+from xc_core.errors import BusyError
 from xc_core.locks import locked
 
 pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
@@ -344,7 +345,8 @@ def test_runs_know_the_addresses_of_both_uis_for_their_links(
 def test_servers_heed_sigint_although_a_shell_script_ignores_it(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        [process] = started([[sys.executable, "-c", "import time; time.sleep(60)"]], tmp_path, dict(os.environ))
+        with servers_lock(tmp_path / "lock") as lock:
+            [process] = started([[sys.executable, "-c", "import time; time.sleep(60)"]], tmp_path, {}, lock)
         after = signal.getsignal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -357,11 +359,25 @@ def test_servers_heed_sigint_although_a_shell_script_ignores_it(tmp_path: Path) 
     assert after is signal.SIG_IGN, "xc ui itself ignores it as before"
 
 
+def test_servers_that_outlive_an_xc_ui_that_was_killed_are_named_to_the_next_one(tmp_path: Path) -> None:
+    """They would be a second daemon; a port of its own is no way out."""
+    with servers_lock(tmp_path / "lock") as lock:
+        running = started([["sleep", "60"]] * 2, tmp_path, {}, lock)
+    groups = " ".join(f"-{process.pid}" for process in running)
+    with pytest.raises(BusyError) as caught:
+        servers_lock(tmp_path / "lock").__enter__()
+    assert caught.value.do.startswith(f"stop them (kill -INT -- {groups}),")
+    _stop(running)
+    with servers_lock(tmp_path / "lock"):
+        pass
+
+
 @pytest.mark.parametrize(("heeds", "patience"), [(True, 30.0), (False, 0.1)])
 def test_servers_are_asked_to_stop_and_killed_if_they_do_not(tmp_path: Path, heeds: bool, patience: float) -> None:
     code = "import signal, time; signal.signal(2, signal.SIG_{}); open('{}', 'w'); time.sleep(60)"
     commands = [[sys.executable, "-c", code.format("DFL" if heeds else "IGN", name)] for name in "ab"]
-    running = started(commands, tmp_path, dict(os.environ))
+    with servers_lock(tmp_path / "lock") as lock:
+        running = started(commands, tmp_path, {}, lock)
     while not all((tmp_path / name).exists() for name in "ab"):
         time.sleep(0.01)
     _stop(running, patience)

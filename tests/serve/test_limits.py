@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -15,7 +17,7 @@ from xc_core.errors import ConfigError
 from xc_core.infer.explained import Question
 from xc_core.serve.batcher import Answers, Batcher
 from xc_core.serve.batcher import answer as real
-from xc_core.serve.guard import Guard
+from xc_core.serve.guard import PATHS, Guard
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Served
@@ -214,6 +216,21 @@ def test_the_openapi_document_and_its_page_describe_every_path(running: Running)
     page = running.client.get("/docs").text
     for word in ("POST /predict", "GET /ready", "exclude", "Labels per text.", "100,000 characters"):
         assert word in page
+
+
+@pytest.mark.parametrize(("path", "links"), [("", 3), ("docs", 2)])
+def test_every_link_works_behind_a_proxy_that_puts_a_path_before_the_server(
+    running: Running, path: str, links: int
+) -> None:
+    public = "https://example.org/labels/"
+    (server,) = running.client.get("/openapi.json").json()["servers"]
+    assert urljoin(f"{public}openapi.json", server["url"]) == public
+    found = re.findall(r'(?:<a href=|fetch\()"([^"]*)"', running.client.get(f"/{path}").text)
+    assert len(found) == links
+    for link in found:
+        target = urljoin(f"{public}{path}", link)
+        assert target.startswith(public)
+        assert target.removeprefix(public) in {name.removeprefix("/") for name in PATHS}
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(100, "1 to 10 (the model has 10 labels)"),

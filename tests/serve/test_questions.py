@@ -237,6 +237,13 @@ def test_another_path_or_method_is_refused(running: Running, method: str, path: 
     assert other is None or response.json()["expected"] == f"the method {other}"
 
 
+@pytest.mark.parametrize(("path", "status"), [("/health", 200), ("/", 200), ("/predict", 405), ("/x", 404)])
+def test_head_is_answered_as_get_without_a_body(running: Running, path: str, status: int) -> None:
+    head, get = running.client.head(path), running.client.get(path)
+    assert (head.status_code, head.content) == (get.status_code, b"") == (status, b"")
+    assert head.headers["content-length"] == get.headers["content-length"]
+
+
 def test_what_a_message_repeats_of_a_request_is_short(running: Running) -> None:
     typed = running.client.post("/predict", content=b"{}", headers={"Content-Type": "x" * 3000})
     method = running.client.request("X" * 3000, "/predict")

@@ -97,6 +97,7 @@ def make_app(server: Server, hosts: Iterable[str] | None, poll_seconds: float) -
     app = FastAPI(
         title="xc serve", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
         redirect_slashes=False,  # /predict/ is an unknown path: a redirection has no words
+        servers=[{"url": "."}],  # paths are beside the document, also behind a proxy that puts a prefix before them
         description="Labels for texts. Every error is JSON with `found`, `expected` and `do`.",
     )  # fmt: skip
     _add_predict(app, server)

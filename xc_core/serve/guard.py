@@ -64,6 +64,8 @@ class Guard:
             return
         if scope["path"].startswith(("http://", "https://")):  # a whole address: a server has to take it
             scope = {**scope, "path": "/" + "".join(scope["path"].split("/", 3)[3:])}
+        if scope["method"] == "HEAD":  # as some monitors ask for health; the protocol leaves the body out
+            scope = {**scope, "method": "GET"}
         path = scope["path"] if scope["path"] in PATHS else "other"
         counted = _Counted(send)
         started = time.monotonic()

@@ -1,4 +1,7 @@
-"""The two pages of the server. Each is one document without external resources; only its own script and style run."""
+"""The two pages of the server. Each is one document without external resources; only its own script and style run.
+
+Their links are relative: a proxy may give the server a path of its own.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def described(openapi: dict[str, Any]) -> Page:
     return _page(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: API</title>'
         f'<link rel="icon" href="data:,"><style>{_STYLE}</style></head><body><h1>{title}</h1><p>{about}</p>'
-        f'<p>The same as <a href="/openapi.json">OpenAPI</a>; <a href="/">try the model</a>.</p>'
+        f'<p>The same as <a href="openapi.json">OpenAPI</a>; <a href="./">try the model</a>.</p>'
         f"{''.join(parts)}<h2>Shapes</h2>{''.join(schemas)}</body></html>"
     )
 
