@@ -324,7 +324,9 @@ def test_a_change_is_on_the_disk_when_the_command_ends(tmp_path: Path, monkeypat
         folder.mkdir()
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", sqlite_address(folders[1] / "mlflow.db"))
     monkeypatch.setattr(tracking, "connect", Mock())
-    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    )
     with tracking.connected(sqlite_address(folders[0] / "mlflow.db"), tmp_path / "lock"):
         assert not synced, "before the change"
     assert synced == list(map(str, folders))
