@@ -23,7 +23,6 @@ from xc_core.canonical import canonical
 from xc_core.errors import CorruptError, StorageError, storage_error, storage_reason
 from xc_core.leftovers import aside, claimed, drop, remove_leftovers
 from xc_core.leftovers import work as temporary
-from xc_core.manifests import FORMAT as FORMAT
 from xc_core.manifests import MANIFEST as MANIFEST
 from xc_core.manifests import Manifest as Manifest
 from xc_core.manifests import how_to_make
