@@ -173,18 +173,21 @@ def test_a_client_that_never_reads_its_answer_is_cut_off(monkeypatch: pytest.Mon
         await send({"type": "http.response.body", "body": bytes(1 << 24)})
 
     async def cut_off() -> None:
-        process = uvicorn.Server(uvicorn.Config(large, http=Protocol, ws="none", lifespan="off", log_level="critical"))
+        lost = asyncio.Event()
+
+        class Noted(Protocol):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                lost.set()
+
+        process = uvicorn.Server(uvicorn.Config(large, http=Noted, ws="none", lifespan="off", log_level="critical"))
         listener = Address(port=0).bound()
         running = asyncio.create_task(process.serve(sockets=[listener]))
         while not process.started:
             await asyncio.sleep(0.01)
         with socket.create_connection(listener.getsockname()) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            async with asyncio.timeout(20):
-                while not process.server_state.connections:
-                    await asyncio.sleep(0.01)
-                while process.server_state.connections:
-                    await asyncio.sleep(0.01)
+            await asyncio.wait_for(lost.wait(), 20)
         process.should_exit = True
         await running
 
