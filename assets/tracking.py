@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -86,7 +86,8 @@ def connected(uri: str, lock: Path) -> Iterator[Any]:
         yield connect(uri, lock)
     for address in (uri, os.environ.get(REGISTRY_URI, "")):
         if file := sqlite_file(address):
-            sync(file.parent)
+            with suppress(OSError):  # a disk that cannot
+                sync(file.parent)
 
 
 @contextmanager
