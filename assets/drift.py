@@ -7,9 +7,9 @@ import dagster as dg
 
 from assets.metadata import short
 from assets.partitions import EXPERIMENTS, split_key
-from assets.processes import ProcessFailedError, StageProcesses
+from assets.processes import StageProcesses
 from assets.resources import Project
-from assets.stages import OWNERS
+from assets.stages import OWNERS, call
 from xc_core.chain.drift import Record, read_record
 
 
@@ -27,10 +27,7 @@ def data_drift(context: dg.AssetExecutionContext, project: Project, pipes: Stage
     """Run ``xc drift`` in a process of its own, and show what it said."""
     dataset, recipe = split_key(context.partition_key)
     assert recipe is not None
-    try:
-        pipes.run(context=context, arguments=["drift", "--dataset", dataset, "--recipe", recipe], root=project.root)
-    except ProcessFailedError as error:
-        raise dg.Failure(f"`xc drift` {error}: {error.why or 'the log says why'}") from error
+    call(context, pipes, project, ["drift", "--dataset", dataset, "--recipe", recipe])
     record = read_record(project.workspace, dataset, recipe)
     if record is None:
         raise dg.Failure("`xc drift` left no record")

@@ -11,10 +11,10 @@ from typing import Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from assets.markdown import escaped
+from assets.settings import TRACKING_URI
 
 DAGSTER_URL: Final = "XC_DAGSTER_URL"
 MLFLOW_URL: Final = "XC_MLFLOW_URL"
-_TRACKING: Final = "MLFLOW_TRACKING_URI"
 _MODE: Final = "?workflowType=machine_learning"
 """MLflow opens in its mode for language models otherwise, whose menu has neither models nor plain runs."""
 
@@ -26,7 +26,7 @@ def dagster_address() -> str | None:
 
 def mlflow_address() -> str | None:
     """Return the address of MLflow's pages: XC_MLFLOW_URL, else the tracking server."""
-    return _address(os.environ.get(MLFLOW_URL)) or _address(os.environ.get(_TRACKING))
+    return _address(os.environ.get(MLFLOW_URL)) or _address(os.environ.get(TRACKING_URI))
 
 
 def _address(text: str | None) -> str | None:

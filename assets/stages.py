@@ -147,16 +147,16 @@ def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Proj
     state = context.run.tags.get(inbox.INBOX_TAG) if stage.needs_source else None
     if state and inbox.waits(project.workspace, dataset, state, time.time()):
         keep = inbox.archives(project.workspace, dataset)  # read first: params.yaml may break during a long ingest
-        _call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
+        call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
         inbox.archive(project.workspace, dataset, state, keep)
     arguments = ["run", stage.name, "--dataset", dataset]
     if recipe and stage.scope == "experiment":
         arguments += ["--recipe", recipe]
         arguments += ["--refresh"] if context.run.tags.get(MODE_TAG) == "refresh" else []
-    _call(context, pipes, project, arguments)
+    call(context, pipes, project, arguments)
 
 
-def _call(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Project, arguments: list[str]) -> None:
+def call(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Project, arguments: list[str]) -> None:
     """Run ``xc`` with ``arguments``.
 
     Raises Failure if it fails. A failure with a message is not retried, nor is a process that somebody stopped; a lost

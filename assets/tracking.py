@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from typing import Any, Final
 from assets import links
 from assets.settings import REGISTRY_URI, hide_secrets, local_folder
 from assets.waiting import first_contact
-from xc_core.artifacts import writing
+from xc_core.artifacts import sync, writing
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
@@ -78,9 +78,16 @@ def connect(uri: str, lock: Path) -> Any:
 
 @contextmanager
 def connected(uri: str, lock: Path) -> Iterator[Any]:
-    """Yield a client of ``uri``; errors of MLflow in the block become UnavailableError."""
+    """Yield a client of ``uri``; errors of MLflow in the block become UnavailableError.
+
+    After a power cut sqlite takes back its last change if the deletion of its journal is not on the disk yet.
+    """
     with answering(uri):
         yield connect(uri, lock)
+    for address in (uri, os.environ.get(REGISTRY_URI, "")):
+        if file := sqlite_file(address):
+            with suppress(OSError):  # a disk that cannot
+                sync(file.parent)
 
 
 @contextmanager

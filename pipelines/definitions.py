@@ -12,7 +12,7 @@ from assets.processes import StageProcesses
 from assets.resources import Dvc, Project, Tracking
 from assets.settings import TRACKING_URI, mlflow_settings
 from assets.stages import ASSETS, retry_seconds
-from pipelines import alerts, jobs, policies, schedules, sensors
+from pipelines import alerts, jobs, schedules, sensors
 from xc_core.chain.workspace import Workspace
 
 
@@ -51,7 +51,7 @@ def build(workspace: Workspace) -> dg.Definitions:
             alerts.refusals(),
         ],
         resources=resources(workspace.root),
-        executor=policies.EXECUTOR,
+        executor=dg.in_process_executor,  # each stage runs in a process of its own already
     )
 
 

@@ -58,7 +58,7 @@ def test_a_disk_without_room_for_a_mapped_array_is_a_storage_error(
     assert neighbours(folder) == []
 
 
-@pytest.mark.parametrize("moment", ["_sync", "_seal", "_exchange"])
+@pytest.mark.parametrize("moment", ["sync", "_seal", "_exchange"])
 def test_a_disk_that_fills_at_the_end_leaves_the_old_artefact(
     folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_disk_that_fills_at_the_end_leaves_the_old_artefact(
         with pytest.raises(StorageError):
             put(folder, "new")
         with pytest.raises(StorageError):
-            patch.setattr(artifacts, "_sync", full)
+            patch.setattr(artifacts, "sync", full)
             artifacts.write_file(folder.with_name("small"), "text")
     assert content_of(folder) == before
     assert neighbours(folder) == ["thing"]

@@ -23,7 +23,6 @@ from xc_core.canonical import canonical
 from xc_core.errors import CorruptError, StorageError, storage_error, storage_reason
 from xc_core.leftovers import aside, claimed, drop, remove_leftovers
 from xc_core.leftovers import work as temporary
-from xc_core.manifests import FORMAT as FORMAT
 from xc_core.manifests import MANIFEST as MANIFEST
 from xc_core.manifests import Manifest as Manifest
 from xc_core.manifests import how_to_make
@@ -222,10 +221,10 @@ def _seal(work: Path, kind: str, made: Made) -> None:
         if path.is_file() and path.name != MADE:
             files[path.relative_to(work).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
             _share(path)
-        _sync(path)
+        sync(path)
     (work / MANIFEST).write_text(Manifest(kind, files).to_file(), "utf-8")
-    _sync(work / MANIFEST)
-    _sync(work)
+    sync(work / MANIFEST)
+    sync(work)
 
 
 def _share(path: Path) -> None:
@@ -236,7 +235,8 @@ def _share(path: Path) -> None:
             path.chmod(present | readers)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk: a power cut loses what is only in memory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -253,7 +253,7 @@ def _exchange(new: Path, old: Path) -> None:
         old.rename(replaced)
         new.rename(old)
         drop(replaced)
-    _sync(old.parent)
+    sync(old.parent)
 
 
 def _renameat2_exchange(new: Path, old: Path) -> bool:
@@ -310,7 +310,7 @@ def _copied(new: Path, folder: Path) -> None:
         with claimed(work):
             shutil.copytree(new, work, dirs_exist_ok=True)
             for path in work.rglob("*"):
-                _sync(path)
+                sync(path)
             _exchange(work, folder)
     finally:
         drop(work)
@@ -338,7 +338,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 yield work
                 with contextlib.suppress(OSError):  # there was none, or the disk has no permissions
                     shutil.copymode(path, work)
-                _sync(work)
+                sync(work)
                 work.replace(path)
     finally:
         drop(work)

@@ -72,8 +72,8 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """The lines that failed, or the first ones, in words."""
-        return "; ".join(f"{line.name}: {line.found}, limit {line.limit}" for line in self.failed) or self.summary
+        """The lines that failed, in words."""
+        return "; ".join(f"{line.name}: {line.found}, limit {line.limit}" for line in self.failed)
 
     @property
     def summary(self) -> str:

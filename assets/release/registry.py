@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +17,7 @@ from assets.release.best import BEST
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description, log_page
 from assets.release.versions import (
-    content,
+    download,
     experiment_of,
     is_whole,
     model_name,
@@ -240,9 +240,14 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
 def _check_logged(client: Any, name: str, version: int, candidate: Candidate) -> None:
     """Delete a version that holds another model than the candidate, and raise MovedError.
 
+    Otherwise its files are on the disk at the end: an alias that points at them would survive a power cut.
     Raises MissingError, CorruptError for files that cannot be read; they may be whole, so the version stays.
     """
-    if content(client.get_model_version(name, str(version))) == candidate.digest:
+    folder = download(client.get_model_version(name, str(version)))
+    if artifacts.verify(folder, kind="model").digest() == candidate.digest:
+        for path in folder.parents[1].rglob("*"):
+            with suppress(OSError):  # a disk that cannot
+                artifacts.sync(path)
         return
     client.delete_model_version(name, str(version))
     raise MovedError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -32,6 +34,7 @@ from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc, spoil
 from tests.conftest import TOY_CHANGES
+from xc_core.artifacts import building, read_manifest
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError
@@ -51,6 +54,21 @@ def repaired(versions: Registry, number: int, monkeypatch: pytest.MonkeyPatch) -
     tags = versions.client.get_model_version(versions.name, str(made)).tags
     assert (tags["repairs"], tags["bundle"]) == (str(number), versions.digests[number])
     return versions.aliases()
+
+
+def test_registered_files_are_on_the_disk_before_an_alias_points_at_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow does not wait for the disk; after a power cut the champion would have empty files."""
+    bundle, synced = tmp_path / "artifacts" / "model", set[str]()
+    with building(bundle, kind="model") as build:
+        (build.path / "weights").touch()
+    (tmp_path / "MLmodel").touch()
+    own = Candidate("toy", "ngame", bundle, read_manifest(bundle).digest(), lambda *_: None)  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(registry, "download", lambda version: bundle)
+    monkeypatch.setattr(os, "fsync", lambda number: synced.add(Path(f"/proc/self/fd/{number}").readlink().name))
+    registry._check_logged(MagicMock(), "xc-toy", 1, own)
+    assert synced == {"artifacts", "model", "weights", "manifest.json", "made.json", "MLmodel"}
 
 
 def test_a_repair_takes_over_all_aliases_of_the_damaged_version(

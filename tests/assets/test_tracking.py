@@ -316,6 +316,22 @@ def test_a_registry_in_a_file_of_its_own_is_opened_for_each_request_and_no_serve
     assert os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] == "StaticPool", "a user's own is kept"
 
 
+def test_a_change_is_on_the_disk_when_the_command_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sqlite deletes its journal last and does not wait for that: after a power cut the change would be taken back."""
+    synced: list[str] = []
+    folders = [tmp_path / name for name in ("tracking", "registry")]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", sqlite_address(folders[1] / "mlflow.db"))
+    monkeypatch.setattr(tracking, "connect", Mock())
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    )
+    with tracking.connected(sqlite_address(folders[0] / "mlflow.db"), tmp_path / "lock"):
+        assert not synced, "before the change"
+    assert synced == list(map(str, folders))
+
+
 @pytest.mark.parametrize("name", ["POOL_SIZE", "MAX_OVERFLOW"])
 def test_a_size_of_the_pool_that_a_user_has_set_is_kept(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +50,15 @@ def test_an_acceptance_set_that_cannot_be_read_is_a_place(tmp_path: Path, monkey
     folder.mkdir(parents=True)
     (place,) = places(workspace, "toy")
     assert (place.name, place.do.endswith(f"; delete {folder}")) == ("the acceptance set", True)
+
+
+def test_a_folder_of_a_command_of_another_user_is_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If that command was killed, only its user can delete what it had copied of the dataset."""
+    offered(monkeypatch, GROUP)
+    workspace = Workspace(tmp_path)
+    names = ("ingest-12-theirs", "ingest-13-ours", "ingest")
+    folders = [workspace.state / name for name in names]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: path == folders[1])
+    assert [place.name.partition(",")[0] for place in places(workspace, "toy")] == [str(folders[0])]

@@ -46,7 +46,7 @@ def test_refit_may_be_switched_after_a_training(refit: bool, tmp_path: Path, ask
     declare(workspace, refit=not refit)
     run(workspace, *NAMES)
     declare(workspace, refit=refit)
-    assert states_of(workspace)["classifier"].why == "settings changed"
+    assert states_of(workspace)["classifier"].why == "settings (refit) changed"
     assert [name for name, status in statuses(workspace).items() if status == "STALE"] == TRAINED_AGAIN
 
     run(workspace, "classifier", "scores")

@@ -55,7 +55,7 @@ def test_a_stale_input_is_refused_by_name_and_nothing_is_lost(name: str, dep: st
 def test_the_stage_named_is_the_first_that_is_out_of_date(copied: Workspace, edit: Edit) -> None:
     edit(copied, {f"{STAGES_OF}/clusters/size": 5})
     for name in ("classifier", "scores", "fusion", "evaluation", "model", "audit"):
-        with pytest.raises(MovedError, match="found clusters out of date: settings changed since it was made"):
+        with pytest.raises(MovedError, match=r"found clusters out of date: settings \(size\) changed since it was"):
             run_stage(copied, name, "toy", "ngame")
     assert not run_stage(copied, "clusters", "toy", "ngame").skipped
     with pytest.raises(MovedError, match="found classifier out of date: clusters changed since it was made"):
@@ -103,10 +103,10 @@ def test_xc_run_refuses_with_exit_code_76_and_xc_train_remakes_what_is_stale(
     assert xc("status", *arguments) == 0
     edit(small, {"experiments/toy_small/stages/clusters/size": 5})
     assert xc("run", "classifier", *arguments) == 76
-    assert "found clusters out of date: settings changed since it was made" in capsys.readouterr().err
+    assert "found clusters out of date: settings (size) changed since it was made" in capsys.readouterr().err
     assert xc("status", *arguments) == 1
     shown = capsys.readouterr().out
-    assert "  clusters    out of date: settings changed\n" in shown
+    assert "  clusters    out of date: settings (size) changed\n" in shown
     assert "  model       out of date: scores is out of date\n" in shown
     assert xc("train", *arguments) == 0
     said = capsys.readouterr().err

@@ -73,7 +73,8 @@ def test_a_changed_setting_makes_its_stage_stale_and_all_that_read_it(
 ) -> None:
     edit(copied, {setting: value})
     found = states_of(copied)
-    assert found[stage] == State(stage, Status.STALE, "settings changed", stage)
+    name = "classifier.joined" if stage == "scores" else setting.rpartition("/")[2]
+    assert found[stage] == State(stage, Status.STALE, f"settings ({name}) changed", stage)
     assert with_status(copied, Status.STALE) == [stage, *AFTER[stage]]
     for name in AFTER[stage]:
         first = next(dep for dep in STAGES[name].deps if found[dep].status is Status.STALE)
@@ -88,7 +89,22 @@ def test_two_changed_settings_name_the_first_stage_as_the_root(copied: Workspace
     edit(copied, {f"{STAGES_OF}/clusters/size": 4})
     found = states_of(copied)
     assert found["scores"].status is Status.FRESH
-    assert found["fusion"] == State("fusion", Status.STALE, "settings changed", "fusion")
+    assert found["fusion"] == State("fusion", Status.STALE, "settings (rows) changed", "fusion")
+
+
+def test_a_changed_code_version_of_a_part_is_not_called_a_changed_setting(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(copied.params.experiment("toy", "ngame").settings("fusion").rule), "code_version", "99")
+    assert states_of(copied)["fusion"].why == "code of a part changed"
+
+
+def test_at_most_three_changed_settings_are_named(copied: Workspace, edit: Edit) -> None:
+    changes = {"epochs": 9, "seed": 9, "optim/lr": 0.1, "optim/clip": 9}
+    edit(copied, {f"{STAGES_OF}/encoder/{name}": value for name, value in changes.items()})
+    found = states_of(copied)["encoder"].why
+    assert found.endswith(", 1 more) changed")
+    assert sum(name.replace("/", ".") in found for name in changes) == 3
 
 
 def test_a_changed_code_version_makes_a_stage_stale(trained: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +136,7 @@ def test_another_content_of_an_input_makes_its_readers_stale_by_name(copied: Wor
 def test_several_changes_are_all_named(copied: Workspace, edit: Edit) -> None:
     edit(copied, {f"{STAGES_OF}/fusion/rows": 3})
     set_content(folder_of(copied, "scores"))
-    assert states_of(copied)["fusion"].why == "settings and scores changed"
+    assert states_of(copied)["fusion"].why == "settings (rows) and scores changed"
 
 
 def test_a_lost_record_of_how_it_was_made_makes_an_artefact_stale(copied: Workspace) -> None:
@@ -168,13 +184,13 @@ def test_after_a_refresh_an_older_encoder_is_kept_and_a_trained_one_is_stale(
     assert states_of(copied)["encoder"].status is expected
 
 
-@pytest.mark.parametrize("part", ["settings", "code"])
-def test_a_refresh_does_not_keep_an_encoder_of_other_settings_or_code(part: str, copied: Workspace) -> None:
+@pytest.mark.parametrize(("part", "name"), [("settings", "code of a part"), ("code", "code")])
+def test_a_refresh_does_not_keep_an_encoder_of_other_settings_or_code(part: str, name: str, copied: Workspace) -> None:
     made = artifacts.read_made(folder_of(copied, "encoder"))
     older = {**made.depends, "corpus": "older", part: "another"}
     set_made(folder_of(copied, "encoder"), fingerprint="x", depends=older)
     found = states_of(copied, refresh=True)["encoder"]
-    assert (found.status, found.why) == (Status.STALE, f"{part} and corpus changed")
+    assert (found.status, found.why) == (Status.STALE, f"{name} and corpus changed")
 
 
 def test_a_refresh_keeps_no_other_stage(copied: Workspace) -> None:

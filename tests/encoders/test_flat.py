@@ -128,6 +128,20 @@ def test_a_card_skips_padding_if_the_backbone_is_bert(bert: Path, distilbert: Pa
     assert [skips(CARD, bert), skips(CARD, distilbert), skips(CPU, bert)] == [True, False, False]
 
 
+@pytest.mark.usefixtures("fake_card")
+def test_an_encoder_with_its_own_pooled_is_not_computed_in_another_way() -> None:
+    class Own(transformer.TransformerEncoder):
+        def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+            return -super().pooled(ids_BT, mask_BT)
+
+    bert = made(frozen_layers=1)
+    assert isinstance(bert, transformer.TransformerEncoder)
+    own = Own(bert.config, bert.backbone)
+    assert [bool(one.frozen_width) for one in (own, bert)] == [False, True]
+    assert [one.without_gradients() is one for one in (own, bert)] == [True, False]
+    assert [one.on(CARD).skips_padding for one in (own, bert)] == [False, True]
+
+
 @pytest.mark.parametrize(("padding", "most"), [(True, 16_384), (False, 131_072)])
 def test_a_pass_without_padding_is_larger(padding: bool, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "_free", lambda _: 4 * 10**12)

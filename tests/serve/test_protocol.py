@@ -20,7 +20,7 @@ from xc_core.serve import server
 from xc_core.serve.app import Server, make_app
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
-from xc_core.serve.server import Protocol, _connections, _Uvicorn
+from xc_core.serve.server import Address, Protocol, _connections, _Uvicorn
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
@@ -165,6 +165,34 @@ def test_the_rest_of_a_body_that_was_answered_is_not_waited_for_for_ever(monkeyp
     began = time.monotonic()
     assert asyncio.run(_answer(LONG)).count(b"HTTP/1.1 200") == 1
     assert time.monotonic() - began < 4, "uvicorn waits 5 s after each byte"
+
+
+def test_a_client_that_never_reads_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(1 << 24)})
+
+    async def cut_off() -> None:
+        lost = asyncio.Event()
+
+        class Noted(Protocol):
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                lost.set()
+
+        process = uvicorn.Server(uvicorn.Config(large, http=Noted, ws="none", lifespan="off", log_level="critical"))
+        listener = Address(port=0).bound()
+        running = asyncio.create_task(process.serve(sockets=[listener]))
+        while not process.started:
+            await asyncio.sleep(0.01)
+        with socket.create_connection(listener.getsockname()) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await asyncio.wait_for(lost.wait(), 20)
+        process.should_exit = True
+        await running
+
+    monkeypatch.setattr(server, "_UNREAD_SECONDS", 0.05)
+    asyncio.run(cut_off())
 
 
 def test_an_offer_of_another_protocol_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from tests.conftest import TOPICS, TOY_CHANGES, ToyWorld, make_workspace
 from xc_core.chain import Workspace, run_stage
 from xc_core.params import deep_merged
 from xc_core.tune.record import StudyRecord, study_folder
-from xc_core.tune.trial import TRIAL_STAGES
+from xc_core.tune.space import TRIAL_STAGES
 
 LATE = {"fusion.rule.depth": [1, 2, 3, 7], "fusion.rule.weight": {"range": [0.0, 1.0]}}
 """A space of the last stage, whose trials take a second or less."""

@@ -16,9 +16,9 @@ from xc_core.errors import ConfigError, MissingError, MovedError
 from xc_core.tune.asked import Tuning
 from xc_core.tune.metric import Metric
 from xc_core.tune.record import study_folder
-from xc_core.tune.space import Space
+from xc_core.tune.space import TRIAL_STAGES, Space
 from xc_core.tune.storage import importances, opened
-from xc_core.tune.trial import TRIAL_STAGES, Trial
+from xc_core.tune.trial import Trial
 
 RULE = {"fusion.rule.weight": {"range": [0, 1]}}
 

@@ -12,7 +12,7 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld, make_workspace
 from tests.tune.conftest import fixed, noisy_world, record_of, write_space
 from xc_core.chain import STAGES, Workspace
-from xc_core.tune.trial import TRIAL_STAGES
+from xc_core.tune.space import TRIAL_STAGES
 
 pytestmark = pytest.mark.chain
 

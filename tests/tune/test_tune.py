@@ -20,7 +20,7 @@ from xc_core.chain.fingerprints import resolved
 from xc_core.git import project_checkout
 from xc_core.tune import study
 from xc_core.tune.record import State, study_folder
-from xc_core.tune.trial import TRIAL_STAGES
+from xc_core.tune.space import TRIAL_STAGES
 
 pytestmark = pytest.mark.chain
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.artifacts import read_made
+from xc_core.artifacts import read_made, steady
 from xc_core.chain import changelog
 from xc_core.chain.dataset import DriftConfig
 from xc_core.chain.drift import Figures, Record, decide, versions
@@ -18,7 +18,7 @@ from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
 from xc_core.errors import MissingError, MovedError
 from xc_core.infer.acceptance import AT_ONCE, shortlists
-from xc_core.infer.bundle import Model, open_predictor
+from xc_core.infer.bundle import Model
 from xc_core.infer.predictor import Predictor
 from xc_core.metrics.ranking import per_document, without
 from xc_core.shapes import F32, F64, I64, spans
@@ -44,7 +44,7 @@ def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfi
     corpus = Corpus.open(workspace.folder("corpus", dataset))
     tables = LabelTables.open(workspace.folder("classifier", dataset, recipe))
     folder = workspace.folder("model", dataset, recipe)
-    predictor, model = open_predictor(folder), Model.open(folder)
+    model, predictor = steady(folder, lambda: ((own := Model.open(folder)), own.predictor()))
     known, trained = set(predictor.uids), set(tables.labels()["uid"].gather(_trained(tables)).to_list())
     uids = corpus.table("labels")["uid"].to_list()
     since_training = _new_rows(workspace, dataset, recipe, corpus, "encoder")

@@ -19,7 +19,7 @@ from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.workspace import Workspace
 from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, StorageError
-from xc_core.params import in_use
+from xc_core.params import dotted, in_use, plain
 
 
 def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
@@ -93,6 +93,12 @@ def same_cut(workspace: Workspace, partition: Partition) -> bool:
 def differing(before: dict[str, str], now: dict[str, str]) -> list[str]:
     """Return the names of the parts that differ."""
     return [name for name in now if before.get(name) != now[name]] + [name for name in before if name not in now]
+
+
+def other_settings(made: artifacts.Made, settings: Any) -> list[str]:
+    """Return the dotted names of settings whose value differs from that in the record of an artefact."""
+    before = dotted(made.settings) if isinstance(made.settings, dict) else {}
+    return [name for name, value in dotted(plain(settings)).items() if name in before and before[name] != value]
 
 
 def only_inputs(names: list[str]) -> bool:

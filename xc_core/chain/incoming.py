@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -134,6 +135,12 @@ def recover(workspace: Project) -> None:
         found = _SCRATCH.fullmatch(folder.name)
         if found and folder.name not in waiting and abandoned(folder, int(found[1])):
             drop(folder)
+
+
+def closed(workspace: Project) -> list[Path]:
+    """Return the scratch folders that only another user may open; if that user's command was killed, they stay."""
+    found = (folder for folder in workspace.state.glob(f"{PREFIX}-*") if _SCRATCH.fullmatch(folder.name))
+    return sorted(folder for folder in found if not os.access(folder, os.R_OK))
 
 
 def finish(workspace: Project, dataset: str) -> None:

@@ -7,12 +7,11 @@ from typing import Final
 
 from xc_core import artifacts
 from xc_core.chain.dataset import Partition
-from xc_core.chain.fingerprints import differing, only_inputs
+from xc_core.chain.fingerprints import differing, only_inputs, other_settings
 from xc_core.chain.registry import Stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.errors import MissingError, MovedError, XCError
-from xc_core.params import plain
 
 REFRESHED: Final = "classifier"
 """The stage with a refresh of its own: it keeps trained rows. The stages around it only accept the older encoder."""
@@ -60,11 +59,10 @@ def check_training(workspace: Workspace, stage: Stage, partition: Partition, now
     ``now`` are the parts that the result depends on.
     """
     made = artifacts.read_made(workspace.folder(stage.name, *partition.place))
-    settings, train = plain(partition.settings(stage.name)), f"train: {stage.command(*partition.place)}"
+    train = f"train: {stage.command(*partition.place)}"
     other = [name for name in differing(dict(made.depends), now) if not only_inputs([name])]
     if made.fingerprint and other:
-        known = made.settings if isinstance(made.settings, dict) else {}
-        fields = [f"{stage.name}.{name}" for name in settings if known.get(name) != settings[name]]
+        fields = [f"{stage.name}.{name}" for name in other_settings(made, partition.settings(stage.name))]
         raise MovedError(
             f"rows that were trained with other {' and '.join(other)}" + (f": {', '.join(fields)}" if fields else ""),
             expected="the settings and the code that the rows were trained with",

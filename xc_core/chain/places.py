@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import metadata
 
+from xc_core.chain.incoming import closed
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import Workspace
 from xc_core.data.acceptance import GIVEN, AcceptanceSet
@@ -29,7 +30,7 @@ def places(workspace: Workspace, dataset: str) -> list[Place]:
 
     It is called when all is deleted, so what fails becomes a place to look at.
     """
-    found = [*_given(workspace, dataset)]
+    found = [*_given(workspace, dataset), *_closed(workspace)]
     for entry in metadata.entry_points(group=GROUP):
         found += _offered(entry, workspace, dataset)
     if (workspace.root / ".git").exists():
@@ -50,6 +51,12 @@ def _offered(entry: metadata.EntryPoint, workspace: Workspace, dataset: str) -> 
         package = entry.dist.name if entry.dist else entry.name
         do = f"they could not be listed ({type(error).__name__}: {first_line(error)}); look there yourself"
         return [Place(f"the places that the package {package} knows", do)]
+
+
+def _closed(workspace: Workspace) -> list[Place]:
+    """Return the folders in which commands of another user work, or were killed."""
+    do = "any xc command of that user deletes it, once the command that made it has ended"
+    return [Place(f"{folder}, of another user, which may hold a dataset", do) for folder in closed(workspace)]
 
 
 def _given(workspace: Workspace, dataset: str) -> list[Place]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from xc_core import artifacts
 from xc_core.artifacts import Made
@@ -16,6 +16,7 @@ from xc_core.chain.fingerprints import (
     input_folder,
     inputs,
     only_inputs,
+    other_settings,
     outside_digests,
     recorded,
     same_cut,
@@ -24,11 +25,13 @@ from xc_core.chain.fingerprints import (
 from xc_core.chain.registry import STAGES, Stage, of_scope
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError, XCError, bare
-from xc_core.params import in_use
+from xc_core.params import in_use, plain
 
 _SETTINGS: Final = "settings"
 _CODE: Final = "code"
 _SOURCE: Final = "source files"
+_NAMED: Final = 3
+"""Changed settings that are named, at most."""
 
 
 class Status(StrEnum):
@@ -127,7 +130,19 @@ def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict
     changed = differing(dict(made.depends), now)
     if keep and stage.name == "encoder" and only_inputs(changed):
         return State(stage.name, Status.KEPT, f"trained on older data: {' and '.join(changed)} changed")
-    return State(stage.name, Status.STALE, f"{' and '.join(changed) or 'its record'} changed", stage.name)
+    named = [_named(part, made, partition.settings(stage.name)) for part in changed]
+    return State(stage.name, Status.STALE, f"{' and '.join(named) or 'its record'} changed", stage.name)
+
+
+def _named(part: str, made: Made, settings: Any) -> str:
+    """Return the name of a changed part; of settings also the names of those with another value."""
+    if part != _SETTINGS or not made.settings:
+        return part
+    if made.settings == plain(settings):
+        return f"{_CODE} of a part"
+    names = other_settings(made, settings)
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return f"{part} ({', '.join(names[:_NAMED] + more)})" if names else part
 
 
 def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str]:

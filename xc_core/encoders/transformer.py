@@ -37,7 +37,7 @@ class TransformerEncoder(Encoder):
         super().__init__(config, int(backbone.config.hidden_size))
         self.backbone: Any = backbone.float()
         self.attention = "eager"
-        self._packs = packs(self.shape_facts())
+        self._is_bert = type(self).pooled is TransformerEncoder.pooled and packs(self.shape_facts())
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
@@ -67,8 +67,7 @@ class TransformerEncoder(Encoder):
     @property
     def frozen_width(self) -> int:
         """The hidden size, if the backbone is BERT and some of its layers are not trained."""
-        apart = self.config.frozen_layers and packs(self.shape_facts())
-        return int(self.backbone.config.hidden_size) if apart else 0
+        return int(self.backbone.config.hidden_size) if self.config.frozen_layers and self._is_bert else 0
 
     def above(self, states_BTH: Tensor, mask_BT: Tensor) -> Tensor:
         """Return what ``pooled`` returns, up to rounding, from the states after the layers that are not trained."""
@@ -82,7 +81,7 @@ class TransformerEncoder(Encoder):
     @property
     def skips_padding(self) -> bool:
         """True on a card if the backbone is BERT."""
-        return self._packs and self.device.type != "cpu"
+        return self._is_bert and self.device.type != "cpu"
 
     def unpadded(self, groups: Sequence[Group]) -> Tensor:
         """Return what ``pooled`` returns, up to rounding."""
@@ -110,10 +109,9 @@ class TransformerEncoder(Encoder):
 
     def without_gradients(self) -> Encoder:
         """Return a packed encoder if the weights are on the CPU and the backbone is BERT."""
-        facts = self.shape_facts()
-        if self.device.type != "cpu" or not packs(facts):
+        if self.device.type != "cpu" or not self._is_bert:
             return self
-        packed = PackedBert(self.config, facts, self.state_dict())
+        packed = PackedBert(self.config, self.shape_facts(), self.state_dict())
         packed.tokens_per_pass, packed.pass_cost = self.tokens_per_pass, self.pass_cost
         return packed.eval()
 

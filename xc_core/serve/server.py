@@ -33,6 +33,8 @@ _HEADER_SECONDS: Final = 10.0
 """Until the headers of a connection's next request have come."""
 _REST_SECONDS: Final = 30.0
 """Until the rest of a body has come whose request is answered already: many clients send all of it before they read."""
+_UNREAD_SECONDS: Final = 30.0
+"""Until a connection is cut off whose client takes nothing of an answer; only on Linux."""
 _LAST_SECONDS: Final = 1.0
 """For the answers to requests that a second Ctrl-C cancels."""
 
@@ -66,6 +68,8 @@ class Address:
         listener = socket.socket(family)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections have it from the listener
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * _UNREAD_SECONDS))
             listener.bind((self.host, self.port))
         except (OSError, OverflowError, TypeError, ValueError) as error:  # TypeError: a name that cannot be encoded
             listener.close()

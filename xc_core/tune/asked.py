@@ -20,8 +20,8 @@ from xc_core.params import deep_merged, dotted, plain
 from xc_core.recipes import RECIPES, Recipe, find_recipe
 from xc_core.seeds import generator
 from xc_core.tune.metric import Metric
-from xc_core.tune.space import Space, nested, present
-from xc_core.tune.trial import TRIAL_STAGES, no_validation
+from xc_core.tune.space import TRIAL_STAGES, Space, nested, present
+from xc_core.tune.trial import no_validation
 
 DIGESTS: Final = ("corpus", "tokenisation", "settings and code")
 """Names in ``Tuning.asked`` whose values are hashes."""

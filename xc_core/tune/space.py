@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 _RANGES: Final = ("range", "log")
 _KEYS: Final = (*_RANGES, "step", "choices")
-_LAST: Final = "fusion"
+_NAMES: Final = list(STAGES)
+TRIAL_STAGES: Final = tuple(
+    STAGES[name] for name in _NAMES[: _NAMES.index("fusion") + 1] if STAGES[name].scope == "experiment"
+)
+"""The stages of a trial, whose settings a space may hold: those of an experiment, up to the fusion."""
 _MEASURED: Final = {
     "encoder.refit": "the documents that trials are judged by",
     "classifier.refit": "the documents that trials are judged by",
@@ -215,7 +219,7 @@ def _check_name(name: object, where: str) -> None:
     """Raise ConfigError unless ``name`` is a setting of a stage that runs before the evaluation."""
     if not isinstance(name, str) or len(name.split(".")) < 2 or not all(name.split(".")):
         raise ConfigError(f"{name!r}", expected="STAGE.FIELD, as in --set", do="fix the name", where=where)
-    allowed = _stages()
+    allowed = [stage.name for stage in TRIAL_STAGES]
     stage = name.split(".")[0]
     if stage in STAGES and stage not in allowed:
         after = STAGES[stage].scope == "experiment"
@@ -236,12 +240,6 @@ def _check_name(name: object, where: str) -> None:
             do=f"drop it, or fix it for all trials: --set {name}=VALUE",
             where=where,
         )
-
-
-def _stages() -> list[str]:
-    """Return the stages whose settings a space may hold: those of an experiment up to the fusion."""
-    names = list(STAGES)
-    return [name for name in names[: names.index(_LAST) + 1] if STAGES[name].scope == "experiment"]
 
 
 def _read(spec: Any, where: str) -> Choices | Range:

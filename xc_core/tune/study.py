@@ -23,9 +23,9 @@ from xc_core.tune.asked import Tuning
 from xc_core.tune.early import early
 from xc_core.tune.limits import TimeIsUpError, count_of_killed, counted, stopped_after
 from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder, study_lock
-from xc_core.tune.space import nested
+from xc_core.tune.space import TRIAL_STAGES, nested
 from xc_core.tune.storage import answering, importances, opened, sampler, unreadable
-from xc_core.tune.trial import TRIAL_STAGES, Result, Trial, TrialWorkspace, forget
+from xc_core.tune.trial import Result, Trial, TrialWorkspace, forget
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy

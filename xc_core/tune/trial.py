@@ -20,13 +20,8 @@ from xc_core.chain.dataset import Partition
 from xc_core.chain.experiment import Experiment, resolve
 from xc_core.chain.params_file import ParamsFile
 from xc_core.errors import MissingError
+from xc_core.tune.space import TRIAL_STAGES
 
-_LAST: Final = "fusion"
-_NAMES: Final = list(STAGES)
-TRIAL_STAGES: Final = tuple(
-    STAGES[name] for name in _NAMES[: _NAMES.index(_LAST) + 1] if STAGES[name].scope == "experiment"
-)
-"""The stages of a trial: those of an experiment, up to the fusion."""
 _FUSION, _SUM = "fusion", "sum"
 """Names of the fitted rule and of the plain sum among the validation figures of the stage fusion."""
 _STATE: Final = ("run", "cost", "lock")
@@ -125,7 +120,7 @@ class Trial:
 
         Raises MissingError if there are no validation documents.
         """
-        facts = read_made(self.workspace.folder(_LAST, self.dataset, self.name)).facts
+        facts = read_made(self.workspace.folder("fusion", self.dataset, self.name)).facts
         figures, served = facts.get("validation") or {}, facts.get("served", _FUSION)
         if not figures:
             raise no_validation(self.dataset)
