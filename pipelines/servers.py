@@ -23,6 +23,7 @@ from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import BusyError, UnavailableError
+from xc_core.leftovers import process_of
 from xc_core.locks import locked
 from xc_core.plugins import importing
 from xc_core.visible import http_address
@@ -127,11 +128,13 @@ def servers_lock(path: Path) -> Iterator[TextIO]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             stream.seek(0)
-            groups = " ".join(f"-{group}" for group in stream.read().split())
+            latest = os.fstat(stream.fileno()).st_mtime + 5  # a younger process only has the id of one that ended
+            groups = [f"-{pid}" for pid in stream.read().split() if process_of(int(pid), latest)]
+            how = f"kill -INT -- {' '.join(groups)}" if groups else "their commands are dagster dev and mlflow server"
             raise BusyError(
                 "servers of an xc ui that was killed, which still run",
                 expected="one daemon of Dagster per database",
-                do=f"stop them (kill -INT -- {groups}), then run the same command again",
+                do=f"stop them ({how}), then run the same command again",
             ) from None
         except OSError:
             pass
@@ -152,8 +155,8 @@ def started(
         running = [subprocess.Popen(command, cwd=root, env=environment, **options) for command in commands]
     finally:
         signal.signal(signal.SIGINT, before)
-    inherited.truncate(0)
     with contextlib.suppress(OSError):  # a full disk: the next xc ui cannot name them
+        inherited.truncate(0)
         os.write(inherited.fileno(), "".join(f"{process.pid}\n" for process in running).encode())
     return running
 

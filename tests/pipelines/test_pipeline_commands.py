@@ -367,6 +367,10 @@ def test_servers_that_outlive_an_xc_ui_that_was_killed_are_named_to_the_next_one
     with pytest.raises(BusyError) as caught:
         servers_lock(tmp_path / "lock").__enter__()
     assert caught.value.do.startswith(f"stop them (kill -INT -- {groups}),")
+    os.utime(tmp_path / "lock", (0, 0))  # as if they had ended, and other processes had their ids
+    with pytest.raises(BusyError) as caught:
+        servers_lock(tmp_path / "lock").__enter__()
+    assert "kill" not in caught.value.do
     _stop(running)
     with servers_lock(tmp_path / "lock"):
         pass
