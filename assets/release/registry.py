@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +29,7 @@ from assets.release.versions import (
 )
 from assets.tracking import Logged, experiment_id
 from xc_core import artifacts
-from xc_core.errors import MovedError
+from xc_core.errors import MovedError, storage_error, storage_reason
 from xc_core.leftovers import drop
 
 if TYPE_CHECKING:
@@ -241,13 +242,14 @@ def _check_logged(client: Any, name: str, version: int, candidate: Candidate) ->
     """Delete a version that holds another model than the candidate, and raise MovedError.
 
     Otherwise its files are on the disk at the end: an alias that points at them would survive a power cut.
-    Raises MissingError, CorruptError for files that cannot be read; they may be whole, so the version stays.
+    Raises MissingError, CorruptError for files that cannot be read; they may be whole, so the version stays, as it does
+    after a StorageError.
     """
     folder = download(client.get_model_version(name, str(version)))
     if artifacts.verify(folder, kind="model").digest() == candidate.digest:
-        for path in folder.parents[1].rglob("*"):
-            with suppress(OSError):  # a disk that cannot
-                artifacts.sync(path)
+        whole = folder.parents[1]
+        for path in (*whole.rglob("*"), whole, *whole.parents[:4]):  # MLflow makes up to four folders above it
+            _sync(path)
         return
     client.delete_model_version(name, str(version))
     raise MovedError(
@@ -255,6 +257,15 @@ def _check_logged(client: Any, name: str, version: int, candidate: Candidate) ->
         expected="a model that no other run packs meanwhile; nothing was registered",
         do="register it again",
     )
+
+
+def _sync(path: Path) -> None:
+    """Write a file or folder to the disk, unless its disk cannot say so; raise StorageError if that fails."""
+    try:
+        artifacts.sync(path)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+            raise storage_error(storage_reason(error, path), path) from error
 
 
 def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -15,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -37,7 +38,7 @@ from tests.conftest import TOY_CHANGES
 from xc_core.artifacts import building, read_manifest
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError
+from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, StorageError
 from xc_core.git import Checkout, checkout
 from xc_core.manifests import Manifest
 
@@ -60,15 +61,21 @@ def test_registered_files_are_on_the_disk_before_an_alias_points_at_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MLflow does not wait for the disk; after a power cut the champion would have empty files."""
-    bundle, synced = tmp_path / "artifacts" / "model", set[str]()
+    bundle, synced = tmp_path / "m-1" / "artifacts" / "artifacts" / "model", set[str]()
     with building(bundle, kind="model") as build:
         (build.path / "weights").touch()
-    (tmp_path / "MLmodel").touch()
+    (tmp_path / "m-1" / "artifacts" / "MLmodel").touch()
     own = Candidate("toy", "ngame", bundle, read_manifest(bundle).digest(), lambda *_: None)  # type: ignore[arg-type,return-value]
     monkeypatch.setattr(registry, "download", lambda version: bundle)
     monkeypatch.setattr(os, "fsync", lambda number: synced.add(Path(f"/proc/self/fd/{number}").readlink().name))
     registry._check_logged(MagicMock(), "xc-toy", 1, own)
-    assert synced == {"artifacts", "model", "weights", "manifest.json", "made.json", "MLmodel"}
+    assert synced >= {"model", "weights", "manifest.json", "made.json", "MLmodel", "artifacts", "m-1", tmp_path.name}
+
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EINVAL, "Invalid argument")))
+    registry._check_logged(MagicMock(), "xc-toy", 1, own)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(StorageError, match="a failing disk"):
+        registry._check_logged(MagicMock(), "xc-toy", 1, own)
 
 
 def test_a_repair_takes_over_all_aliases_of_the_damaged_version(
