@@ -96,7 +96,7 @@ def test_a_changed_code_version_of_a_part_is_not_called_a_changed_setting(
     copied: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(copied.params.experiment("toy", "ngame").settings("fusion").rule), "code_version", "99")
-    assert states_of(copied)["fusion"].why == "code of a part changed"
+    assert states_of(copied)["fusion"].why == "code or order of parts changed"
 
 
 def test_at_most_three_changed_settings_are_named(copied: Workspace, edit: Edit) -> None:
@@ -184,7 +184,7 @@ def test_after_a_refresh_an_older_encoder_is_kept_and_a_trained_one_is_stale(
     assert states_of(copied)["encoder"].status is expected
 
 
-@pytest.mark.parametrize(("part", "name"), [("settings", "code of a part"), ("code", "code")])
+@pytest.mark.parametrize(("part", "name"), [("settings", "code or order of parts"), ("code", "code")])
 def test_a_refresh_does_not_keep_an_encoder_of_other_settings_or_code(part: str, name: str, copied: Workspace) -> None:
     made = artifacts.read_made(folder_of(copied, "encoder"))
     older = {**made.depends, "corpus": "older", part: "another"}

@@ -139,7 +139,7 @@ def _named(part: str, made: Made, settings: Any) -> str:
     if part != _SETTINGS or not made.settings:
         return part
     if made.settings == plain(settings):
-        return f"{_CODE} of a part"
+        return f"{_CODE} or order of parts"  # the record has no order
     names = other_settings(made, settings)
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     return f"{part} ({', '.join(names[:_NAMED] + more)})" if names else part
