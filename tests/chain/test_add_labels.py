@@ -205,12 +205,12 @@ def test_a_model_that_is_out_of_date_is_left_out_or_refused(
     world = ToyWorld([{"uid": "D9", "title": "river0", "content": "", "target_ind": [0]}], [],
                      [{"uid": "L0", "title": "river", "content": "river0 river1"}])  # fmt: skip
     update(copied, world.write(tmp_path / "more"), "toy")
-    with pytest.raises(MovedError, match="whose corpus changed since it was made"):
+    with pytest.raises(MovedError, match="encoder of toy/ngame out of date: corpus changed since it was made"):
         add_labels(copied, new, "toy", "ngame")
     assert open_corpus(copied).num_labels == 10
     added = add_labels(copied, new, "toy")
     assert (added.labels, added.recipes) == (2, [])
-    assert any("add-labels: ngame is left out" in line for line in lines)
+    assert any("add-labels: ngame is left out: encoder of toy/ngame out of date: corpus" in line for line in lines)
 
 
 def test_a_model_without_its_audit_can_be_extended_and_one_without_another_stage_cannot(copied: Workspace) -> None:
@@ -223,7 +223,7 @@ def test_a_model_without_its_audit_can_be_extended_and_one_without_another_stage
 
 def test_other_settings_or_code_are_refused_by_every_stage(copied: Workspace, new: Path) -> None:
     set_older(copied.folder("scores", "toy", "ngame"), "code")
-    with pytest.raises(MovedError, match="scores of toy/ngame, whose code changed"):
+    with pytest.raises(MovedError, match="scores of toy/ngame out of date: code changed"):
         add_labels(copied, new, "toy", "ngame")
     assert open_corpus(copied).num_labels == 10
 
@@ -257,7 +257,7 @@ def test_an_artefact_is_not_extended_if_its_input_was_built_again(extended: Work
     workspace = Workspace(tmp_path / "again")
     run_stage(workspace, "embeddings", "toy", "ngame", refresh=True)
     set_older(workspace.folder("clusters", "toy", "ngame"), "embeddings")
-    with pytest.raises(MovedError, match="whose embeddings changed"):
+    with pytest.raises(MovedError, match="out of date: embeddings changed"):
         run_stage(workspace, "clusters", "toy", "ngame", extend=True)
 
 

@@ -105,9 +105,12 @@ def test_all_columns_are_strings() -> None:
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])
-def test_a_table_with_another_separator_is_named_before_its_rows_are_blamed(mark: str) -> None:
-    with pytest.raises(DataError, match="a header that is separated by"):
-        csv_names(io.BytesIO(f'uid{mark}text{mark}labels\n1{mark}a "b, c" d{mark}x\n'.encode()), "x.csv")
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_table_with_another_separator_is_named_before_its_rows_are_blamed(mark: str, quote: str) -> None:
+    header = mark.join(f"{quote}{name}{quote}" for name in ("uid", "text", "labels"))
+    with pytest.raises(DataError, match="a header that is separated by") as caught:
+        csv_names(io.BytesIO(f'{header}\n1{mark}a "b, c" d{mark}x\n'.encode()), "x.csv")
+    assert repr(mark) in caught.value.found
 
 
 def test_a_part_ends_when_its_cells_are_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,10 +196,14 @@ def test_encoders_of_other_kinds_are_none(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Bert", "Roberta", "DistilBert", "Electra", "DebertaV2", "ModernBert", "MPNet"])
-def test_the_head_of_a_task_is_left_out_and_layers_are_not(tmp_path: Path, kind: str) -> None:
+def test_the_head_of_a_task_is_left_out_without_a_word_and_layers_are_not(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """A model with a head names its weights with the name of the encoder before them."""
     save_model(kind, tmp_path, "ForMaskedLM")
+    caplog.clear()
     build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)
+    assert caplog.text == ""
     config(num_hidden_layers=1, n_layers=1, layer_types=["full_attention"])(tmp_path)
     with pytest.raises(DataError, match=r"weights of \d+ tensors of layers that the model lacks, the first is "):
         build_encoder(EncoderConfig(name=str(tmp_path)), 17, 0)

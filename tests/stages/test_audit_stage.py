@@ -10,6 +10,7 @@ import pytest
 
 from tests.stages.halves import open_corpus, open_embeddings, open_tables, seen
 from xc_core.chain import Workspace, run_stage
+from xc_core.classifiers.tables import LabelTables
 from xc_core.cluster import Clusters, theorem1
 from xc_core.data.folds import FINAL
 from xc_core.metrics import plots
@@ -55,6 +56,14 @@ def test_the_share_of_hard_negatives_in_the_batches_by_a_loop(copied: Workspace,
             held += [label in pool for label in hard]
     assert (found["documents"], found["k"]) == (len(rows), k)
     assert found["held_by_batches"] == pytest.approx(np.mean(held))
+
+
+def test_a_refreshed_classifier_is_reported_to_have_no_batches(
+    copied: Workspace, edit: Edit, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LabelTables, "audited_batches", lambda tables: None)
+    assert figures(copied, edit, k=2)["held_by_batches"] is None
+    assert any("audit: M4 was not trained here, so there are no batches to measure; hard" in line for line in lines)
 
 
 def test_the_label_map_is_of_a_document_with_several_labels_whose_batch_holds_half_of_the_hard_negatives(

@@ -45,7 +45,7 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, n
         again = stage.command(dataset, None) if recipe is None else workspace.params.train_command(dataset, recipe)
         place = "/".join(filter(None, partition.place))
         raise MovedError(
-            f"{stage.name} of {place}, whose {' and '.join(changed)} changed since it was made",
+            f"{stage.name} of {place} out of date: {' and '.join(changed)} changed since it was made",
             expected="a model that is up to date but for new labels",
             do=f"{again}, or a refresh (docs/runbook.md)",
         )

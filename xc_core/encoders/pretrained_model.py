@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,15 +48,16 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
         shape = AutoConfig.from_pretrained(place, trust_remote_code=False)
         _check_shape(shape, name, vocabulary_size)
         _check_parameters(shape, place, name)
-        model, loading = AutoModel.from_pretrained(
-            place,
-            config=shape,
-            dtype=torch.float32,
-            attn_implementation="eager",
-            use_safetensors=True,
-            output_loading_info=True,
-            trust_remote_code=False,
-        )
+        with errors_alone():  # its table of missing and unused weights: _check_weights refuses those that matter
+            model, loading = AutoModel.from_pretrained(
+                place,
+                config=shape,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                use_safetensors=True,
+                output_loading_info=True,
+                trust_remote_code=False,
+            )
     except (XCError, MemoryError):
         raise
     except Exception as error:  # transformers raises errors of many types for a wrong folder
@@ -63,6 +66,19 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
     _check_both_ways(model, name)
     _check_padding(model, name)
     return model
+
+
+@contextmanager
+def errors_alone() -> Iterator[None]:
+    """Let transformers log errors only, without warnings, for a while."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _config_file(place: Path | str) -> Path:

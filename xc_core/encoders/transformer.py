@@ -15,7 +15,7 @@ from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family, Grou
 from xc_core.encoders.flat import hidden_states
 from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
-from xc_core.encoders.pretrained_model import pretrained_model
+from xc_core.encoders.pretrained_model import errors_alone, pretrained_model
 from xc_core.errors import ConfigError, shortage
 from xc_core.params import at_most
 from xc_core.pretrained import locate, too_large
@@ -96,15 +96,8 @@ class TransformerEncoder(Encoder):
 
         A model without this kind keeps its own, and gets a mask of two dimensions, as with "eager".
         """
-        from transformers.utils import logging
-
-        before = logging.get_verbosity()
-        logging.set_verbosity_error()  # it warns if the model keeps its own
-        try:
-            with suppress(ValueError):
-                self.backbone.set_attn_implementation(kind)
-        finally:
-            logging.set_verbosity(before)
+        with errors_alone(), suppress(ValueError):  # transformers warns if the model keeps its own
+            self.backbone.set_attn_implementation(kind)
         self.attention = str(self.backbone.config._attn_implementation)
 
     def without_gradients(self) -> Encoder:

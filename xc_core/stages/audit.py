@@ -54,11 +54,13 @@ def run(context: Context[AuditSettings]) -> None:
     held = _held(context.settings, trained, hard, docs)
     Audit({"theorem1": theorem, "documents": len(docs), "k": context.settings.k, **held}).write(context.build)
     plots.label_map(context.build.path, _label_map(corpus, embeddings, trained, hard, docs), context.run.title)
-    context.report(
-        f"audit: of the {context.settings.k} hardest negatives M4's batches hold {_percent(held['held_by_batches'])}, "
-        f"random ones {_percent(held['held_by_random_batches'])}; "
-        f"hard negatives missed {theorem['missed']:.2e} <= bound {theorem['bound']:.2e}"
+    batches = (
+        "M4 was not trained here, so there are no batches to measure"
+        if trained.batches is None
+        else f"of the {context.settings.k} hardest negatives M4's batches hold {held['held_by_batches']:.1%}, "
+        f"random ones {held['held_by_random_batches']:.1%}"
     )
+    context.report(f"audit: {batches}; hard negatives missed {theorem['missed']:.2e} <= bound {theorem['bound']:.2e}")
 
 
 def _sample(settings: AuditSettings, size: int) -> I64:
@@ -92,10 +94,6 @@ def _held(settings: AuditSettings, trained: Trained, hard: Shortlist, docs: I64)
     random = Random(batch_size=size).build(Documents(trained.truth), settings.seed).batches(0)
     orders = {"held_by_batches": trained.batches, "held_by_random_batches": random}
     return {name: audit_batches(hard, docs, trained.truth, batches) for name, batches in orders.items()}
-
-
-def _percent(share: float) -> str:
-    return "not known" if math.isnan(share) else f"{share:.1%}"
 
 
 def _label_map(corpus: Corpus, embeddings: Embeddings, trained: Trained, hard: Shortlist, docs: I64) -> plots.LabelMap:

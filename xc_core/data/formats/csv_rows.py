@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Final, cast
 
 import pyarrow as pa
@@ -32,17 +32,23 @@ _WRONG: Final = {
 def csv_names(stream: Bytes, where: str) -> list[str]:
     """Return the names of the columns, the cells of the first row that is not blank; raise DataError without one."""
     for _, names in _rows(stream, where):
-        if len(names) == 1 and (other := next((mark for mark in _OTHERS if mark in names[0]), None)):
-            raise DataError(
-                f"a header that is separated by {other!r}",
-                expected="commas between the cells",
-                do="write the table with commas",
-                where=f"{where}, row 1",
-            )
+        if len(names) == 1:
+            _check_separator(names[0], _OTHERS, where)
         return names
     raise DataError(
         "no row", expected="a header line with the names of the columns", do="write the file again", where=where
     )
+
+
+def _check_separator(header: str, signs: Iterable[str], where: str) -> None:
+    """Raise DataError if a header holds one of the signs of another separator, which end with that separator."""
+    if sign := next((sign for sign in signs if sign in header), None):
+        raise DataError(
+            f"a header that is separated by {sign[-1]!r}",
+            expected="commas between the cells",
+            do="write the table with commas",
+            where=f"{where}, row 1",
+        )
 
 
 def csv_batches(stream: Bytes, where: str, rows: int) -> Iterator[pa.RecordBatch]:
@@ -80,13 +86,15 @@ def _rows(stream: Bytes, where: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, cells) of the rows that are not blank."""
     csv.field_size_limit(LONGEST)
     text = io.TextIOWrapper(cast("IO[bytes]", stream), "utf-8-sig", newline="")
-    number = 1
+    number, line = 1, ""
     try:
-        for cells in csv.reader(_lines(text), strict=True):
+        for cells in csv.reader((line := each for each in _lines(text)), strict=True):
             if cells:
                 yield number, cells
                 number += 1
     except csv.Error as error:
+        if number == 1:
+            _check_separator(line, (f'"{mark}' for mark in _OTHERS), where)
         found, expected = _WRONG.get(str(error), (f"a row that cannot be read ({error})", "CSV"))
         raise DataError(
             found,
