@@ -14,6 +14,7 @@ from xc_core.classifiers.tables import LabelTables
 from xc_core.cluster import Clusters, theorem1
 from xc_core.data.folds import FINAL
 from xc_core.metrics import plots
+from xc_core.stages import audit
 from xc_core.metrics.plots import LabelMap
 from xc_core.sampling.audit import Audit
 
@@ -64,6 +65,14 @@ def test_a_refreshed_classifier_is_reported_to_have_no_batches(
     monkeypatch.setattr(LabelTables, "audited_batches", lambda tables: None)
     assert figures(copied, edit, k=2)["held_by_batches"] is None
     assert any("audit: M4 was not trained here, so there are no batches to measure; hard" in line for line in lines)
+
+
+def test_documents_with_all_labels_are_reported_to_have_no_negatives(
+    copied: Workspace, edit: Edit, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "audit_batches", lambda *_: float("nan"))
+    assert figures(copied, edit, k=2)["held_by_batches"] is None
+    assert any("audit: the documents have no negatives; hard" in line for line in lines)
 
 
 def test_the_label_map_is_of_a_document_with_several_labels_whose_batch_holds_half_of_the_hard_negatives(

@@ -54,12 +54,15 @@ def run(context: Context[AuditSettings]) -> None:
     held = _held(context.settings, trained, hard, docs)
     Audit({"theorem1": theorem, "documents": len(docs), "k": context.settings.k, **held}).write(context.build)
     plots.label_map(context.build.path, _label_map(corpus, embeddings, trained, hard, docs), context.run.title)
-    batches = (
-        "M4 was not trained here, so there are no batches to measure"
-        if trained.batches is None
-        else f"of the {context.settings.k} hardest negatives M4's batches hold {held['held_by_batches']:.1%}, "
-        f"random ones {held['held_by_random_batches']:.1%}"
-    )
+    if trained.batches is None:
+        batches = "M4 was not trained here, so there are no batches to measure"
+    elif math.isnan(held["held_by_batches"]):
+        batches = "the documents have no negatives"
+    else:
+        batches = (
+            f"of the {context.settings.k} hardest negatives M4's batches hold {held['held_by_batches']:.1%}, "
+            f"random ones {held['held_by_random_batches']:.1%}"
+        )
     context.report(f"audit: {batches}; hard negatives missed {theorem['missed']:.2e} <= bound {theorem['bound']:.2e}")
 
 
