@@ -361,6 +361,7 @@ def test_servers_heed_sigint_although_a_shell_script_ignores_it(tmp_path: Path) 
 
 def test_servers_that_outlive_an_xc_ui_that_was_killed_are_named_to_the_next_one(tmp_path: Path) -> None:
     """They would be a second daemon; a port of its own is no way out."""
+    (tmp_path / "lock").write_text("1\n")  # of an earlier xc ui: another process may have this id now
     with servers_lock(tmp_path / "lock") as lock:
         running = started([["sleep", "60"]] * 2, tmp_path, {}, lock)
     groups = " ".join(f"-{process.pid}" for process in running)

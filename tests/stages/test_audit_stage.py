@@ -14,9 +14,9 @@ from xc_core.classifiers.tables import LabelTables
 from xc_core.cluster import Clusters, theorem1
 from xc_core.data.folds import FINAL
 from xc_core.metrics import plots
-from xc_core.stages import audit
 from xc_core.metrics.plots import LabelMap
 from xc_core.sampling.audit import Audit
+from xc_core.stages import audit
 
 Edit = Callable[[Workspace, dict[str, Any]], None]
 
