@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOPICS, ToyWorld
 from tests.stages.halves import open_corpus
-from xc_core.chain import Workspace, changelog, run_stage
+from xc_core.chain import Workspace, changelog, drift_figures, run_stage
 from xc_core.chain.add_labels import add_labels
 from xc_core.chain.dataset import DriftConfig
 from xc_core.chain.drift import Answer, Figures, decide, read_record
@@ -28,7 +29,7 @@ from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST, digests
 from xc_core.errors import ConfigError
-from xc_core.infer.bundle import open_predictor
+from xc_core.infer.bundle import Model, open_predictor
 from xc_core.shapes import F32
 
 CALM = Figures(
@@ -190,6 +191,25 @@ def test_a_new_model_needs_nothing(copied: Workspace) -> None:
     )
     assert read_record(copied, "toy", "ngame") == found
     assert found.holds(copied, "toy", "ngame")
+
+
+def test_a_model_that_is_replaced_while_it_is_opened_is_opened_again(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its figures are of the model that is asked."""
+    folder, opened = copied.folder("model", "toy", "ngame"), list[Model]()
+
+    def replaced(path: Path) -> Model:
+        opened.append(Model.open(path))
+        if len(opened) == 1:
+            shutil.copytree(folder, folder.with_name("again"))
+            folder.rename(folder.with_name("before"))
+            folder.with_name("again").rename(folder)
+        return opened[-1]
+
+    monkeypatch.setattr(drift_figures, "Model", SimpleNamespace(open=replaced))
+    judged(copied, "toy", "ngame")
+    assert len(opened) == 2
 
 
 def test_documents_like_the_old_ones_ask_for_nothing_and_the_recall_is_that_of_a_slow_twin(

@@ -56,7 +56,7 @@ def test_a_folder_of_a_command_of_another_user_is_a_place(tmp_path: Path, monkey
     """If that command was killed, only its user can delete what it had copied of the dataset."""
     offered(monkeypatch, GROUP)
     workspace = Workspace(tmp_path)
-    names = ("ingest-12-theirs", "ingest-13-ours", "ingest")
+    names = ("ingest-12-theirs", "ingest-13-ours", "ingest", "ingest-notes")
     folders = [workspace.state / name for name in names]
     for folder in folders:
         folder.mkdir(parents=True)

@@ -107,6 +107,14 @@ def test_at_most_three_changed_settings_are_named(copied: Workspace, edit: Edit)
     assert sum(name.replace("/", ".") in found for name in changes) == 3
 
 
+def test_a_setting_that_the_record_lacks_is_not_called_a_changed_one(copied: Workspace) -> None:
+    """It is new, and may have its default."""
+    folder = folder_of(copied, "fusion")
+    settings = {name: value for name, value in artifacts.read_made(folder).settings.items() if name != "rows"}
+    set_made(folder, fingerprint="x", settings=settings, depends={"settings": "another"})
+    assert states_of(copied)["fusion"].why.startswith("settings and ")
+
+
 def test_a_changed_code_version_makes_a_stage_stale(trained: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STAGES, "scores", dataclasses.replace(STAGES["scores"], code_version="99"))
     monkeypatch.setattr("xc_core.chain.plan.of_scope", lambda scope: [s for s in STAGES.values() if s.scope == scope])
