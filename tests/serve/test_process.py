@@ -277,7 +277,7 @@ def test_a_slow_answer_does_not_replace_that_of_a_later_move_of_the_dial() -> No
         page.fill("#text", "falcon0")
         page.click("#go")
         page.locator("#tail").fill("1")
-        assert page.evaluate("asked.map((one) => one.place)") == ["/ready", "/predict", "/predict"]
+        assert page.evaluate("asked.map((one) => one.place)") == ["ready", "predict", "predict"]
         page.evaluate("answer(asked[2], 'later')")
         expect(page.locator(".title")).to_have_text("later")
         page.evaluate("[asked[0], asked[1]].forEach((one) => answer(one, 'earlier'))")
