@@ -28,9 +28,9 @@ _KERNELS: Final = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 class TransformerEncoder(Encoder):
     """``backbone`` is any encoder-only model of transformers; its token embeddings are never trained.
 
-    Their dense gradient would cost a tenth of a training step, and short texts use few of their rows. Dropout is off: M1
-    of ``house`` gained nothing from it on WordNetMini (docs/lab-notes/2026-11-27-rows-in-m1-of-house.md), and without
-    it a result does not depend on how texts are divided into passes.
+    Their dense gradient would cost a tenth of a training step, and short texts use few of their rows. Dropout is off:
+    M1 of ``house`` gained nothing from it on WordNetMini (docs/lab-notes/2026-11-27-rows-in-m1-of-house.md), and
+    without it a result does not depend on how texts are divided into passes.
     """
 
     def __init__(self, config: EncoderConfig, backbone: Any) -> None:
