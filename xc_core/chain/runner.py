@@ -271,7 +271,7 @@ def _others(job: _Job) -> Others:
                 expected="one that is up to date",
                 do=workspace.params.train_command(dataset, recipe),
             )
-        return artefact.open(workspace.folder(artefact.kind, dataset, recipe))
+        return workspace.open(artefact, dataset, recipe)
 
     def costs(recipe: str) -> dict[str, dict[str, float]]:
         return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in of_scope("experiment")}
