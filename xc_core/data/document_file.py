@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ def _reader(path: Path) -> Any:
         raise UsageError(path.name, expected=f"a name that ends in {', '.join((*TABLES, *LINES))}", do="rename it")
     if path.stat().st_size > MOST_BYTES:
         raise _too_large(f"{path.stat().st_size:,} bytes", path)
-    return _of_table if path.name.endswith(TABLES) else _of_lines
+    return partial(table_rows, with_labels=True) if path.name.endswith(TABLES) else _of_lines
 
 
 def _too_large(found: str, path: Path) -> DataError:
@@ -112,11 +113,6 @@ def _checked(block: Block, cells: list[list[Any]], allowed: Allowed, ids: Mappin
         do = error.do.partition(", or pass --allow")[0]
         raise DataError(error.found, expected=error.expected, do=do, where=error.where) from error
     return block
-
-
-def _of_table(path: Path, options: ReadOptions) -> Rows:
-    """Yield the rows of a table."""
-    return table_rows(path, options, with_labels=True)
 
 
 def _of_lines(path: Path, options: ReadOptions) -> Rows:
