@@ -105,21 +105,6 @@ def test_validation_documents_are_scored_by_scores_that_have_not_seen_them(
     assert set.union(*(rows for _, rows in asked)) == set(corpus.rows(VALIDATION))
 
 
-def test_parts_are_joined_in_the_order_of_their_documents() -> None:
-    rows = np.array([5, 9, 2, 7, 8])
-    parts = []
-    for own, width in ((rows[:2], 2), (rows[2:], 3)):
-        ids = np.repeat(own[:, None], width, axis=1).astype(np.int32)
-        truth = LabelMatrix.from_pairs(np.arange(len(own)), own, (len(own), 10))
-        parts.append(Candidates(ids, np.stack([ids, -ids], axis=2).astype(np.float32), ids > 5, ids > 0, truth))
-    whole = Candidates.concat(parts, rows)
-    assert whole.ids_NK.tolist() == [[2] * 3, [5, 5, -1], [7] * 3, [8] * 3, [9, 9, -1]]
-    assert whole.values_NKF[1].tolist() == [[5, -5], [5, -5], [0, 0]]
-    assert whole.positive_NK.tolist() == [[False] * 3, [False] * 3, [True] * 3, [True] * 3, [True, True, False]]
-    assert whole.found_NK[4].tolist() == [True, True, False]
-    assert whole.truth.indices.tolist() == [2, 5, 7, 8, 9]
-
-
 def test_one_training_is_left_out_if_a_half_is_enough_for_the_fusion(copied: Workspace, edit: Edit) -> None:
     first = len(open_corpus(copied).validation_halves()[0])
     stages = "experiments/toy_ngame/stages"

@@ -1,4 +1,4 @@
-"""One document with very many labels, of validation or train, does not widen the candidates of all others."""
+"""Candidates that a fusion is fitted on; one document with very many labels does not widen those of all others."""
 
 from __future__ import annotations
 
@@ -149,3 +149,18 @@ def test_every_positive_is_fitted_once_and_filtered_pairs_never() -> None:
     assert positives.tolist() == [3.0] * 30 + [899.0] + [3.0] * 29
     assert pairs.doc_N is not None
     assert not pairs.found_NK[60:].any()
+
+
+def test_parts_are_joined_in_the_order_of_their_documents() -> None:
+    rows = np.array([5, 9, 2, 7, 8])
+    parts = []
+    for own, width in ((rows[:2], 2), (rows[2:], 3)):
+        ids = np.repeat(own[:, None], width, axis=1).astype(np.int32)
+        truth = LabelMatrix.from_pairs(np.arange(len(own)), own, (len(own), 10))
+        parts.append(Candidates(ids, np.stack([ids, -ids], axis=2).astype(np.float32), ids > 5, ids > 0, truth))
+    whole = Candidates.concat(parts, rows)
+    assert whole.ids_NK.tolist() == [[2] * 3, [5, 5, -1], [7] * 3, [8] * 3, [9, 9, -1]]
+    assert whole.values_NKF[1].tolist() == [[5, -5], [5, -5], [0, 0]]
+    assert whole.positive_NK.tolist() == [[False] * 3, [False] * 3, [True] * 3, [True] * 3, [True, True, False]]
+    assert whole.found_NK[4].tolist() == [True, True, False]
+    assert whole.truth.indices.tolist() == [2, 5, 7, 8, 9]
