@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xc_core.data.formats.base import Block, ReadOptions, shown
+from xc_core.data.formats.base import Block, ReadOptions, in_json
 from xc_core.errors import DataError, bare, preview
 from xc_core.progress import report
 
@@ -85,7 +85,7 @@ def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     for row, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             raise DataError(
-                f"{column} {shown(value)}",
+                f"{column} {in_json(value)}",
                 expected="text",
                 do="write the column as strings",
                 where=block.where(row),
@@ -99,7 +99,7 @@ def uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise DataError(
-                f"the uid {shown(value)}",
+                f"the uid {in_json(value)}",
                 expected="a string or a whole number in every row",
                 do="fill in the uid, or delete the column",
                 where=block.where(row),
@@ -113,7 +113,7 @@ def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int | None):
             raise DataError(
-                f"the group {shown(value)}",
+                f"the group {in_json(value)}",
                 expected="a string, a whole number, or nothing",
                 do="write the column in one of these forms",
                 where=block.where(row),
@@ -133,7 +133,7 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
             cells.append([])
         else:
             raise DataError(
-                f"the labels {shown(cell)}",
+                f"the labels {in_json(cell)}",
                 expected=f"names or 64-bit whole numbers in a list, or text with {options.label_separator!r} between",
                 do="write the column in one of these forms",
                 where=block.where(row),
