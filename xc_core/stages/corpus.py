@@ -46,7 +46,7 @@ def _describe(context: Context[IngestConfig]) -> None:
         )
     if facts.get("accepted"):
         shown = ", ".join(f"{kind} {count:,}" for kind, count in facts["accepted"].items())
-        context.report(f"corpus: rows that --allow accepted: {shown}")
+        context.report(f"corpus: accepted by the setting allow: {shown}")
     if alike := facts["alike_labels"]:
         context.report(f"corpus: {alike_sentence(alike)}")
     for line in _on_validation(facts, context.settings):
