@@ -70,8 +70,17 @@ def _lines(workspace: Workspace, found: Deletion) -> list[str]:
     experiments = [f"{found.dataset}/{recipe}" for recipe in found.recipes]
     what = [f"the dataset {found.dataset}"] if found.whole else []
     what += [f"the experiment{'s' * (len(experiments) > 1)} {', '.join(experiments)}"] if experiments else []
-    shown = [(size_of(path), path.relative_to(workspace.root), _target(path)) for path in found.paths]
-    return [f"{' with '.join(what)}:", *(f"  {size / 1e6:>10,.1f} MB  {path}{target}" for size, path, target in shown)]
+    rows: dict[Path, list[Path]] = {}
+    for path in found.paths:
+        timing = path.parent == workspace.state / "cost"  # a small file per stage, so they share a line
+        rows.setdefault(path.parent if timing else path, []).append(path)
+    shown = [(sum(map(size_of, paths)), _shown(workspace, row, paths)) for row, paths in rows.items()]
+    return [f"{' with '.join(what)}:", *(f"  {size / 1e6:>10,.1f} MB  {text}" for size, text in shown)]
+
+
+def _shown(workspace: Workspace, row: Path, paths: list[Path]) -> str:
+    name = row.relative_to(workspace.root)
+    return f"{name}{_target(row)}" if paths == [row] else f"{counted(len(paths), 'file')} in {name}"
 
 
 def _target(path: Path) -> str:

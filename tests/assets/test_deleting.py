@@ -141,6 +141,15 @@ def test_a_recipe_that_competes_is_taken_out_of_the_list_first(xc: Xc, full: Wor
     assert xc("delete", *TOY, "--yes").code == 0
 
 
+def test_timings_of_stages_share_a_line(xc: Xc, full: Workspace) -> None:
+    for stage in ("encoder@toy_ngame", "scores@toy_other", "encoder@toys_ngame"):
+        (full.root / ".xc" / "cost" / stage).write_text("x" * 50_000)
+    shown = xc("delete", *TOY).out
+    assert "         0.2 MB  4 files in .xc/cost\n" in shown
+    assert shown.count(".xc/cost") == 1
+    assert "         0.1 MB  1 file in .xc/cost\n" in xc("delete", "--dataset", "toys").out
+
+
 def test_what_is_deleted_is_shown_beside_a_training_that_deletes_its_own_files(
     xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import TOY, Xc
 from tests.conftest import ToyWorld
+from tests.plugins.conftest import ROOT
 from xc_core.chain import Workspace, run_stage
 from xc_core.metrics import paired
 from xc_core.metrics.paired import Difference
@@ -27,6 +30,23 @@ def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: 
         66, "no evaluation of 'npr' on toy", "fix the name, or train it: xc train"
     )
     xc("compare", "--dataset", "tay", "ngame", "ngame").refused(66, "no dataset 'tay' in params.yaml (nearest: 'toy')")
+
+
+def test_predictions_of_another_program_are_measured_as_the_page_says(
+    ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of docs/add-a-method.md."""
+    page = (ROOT / "docs" / "add-a-method.md").read_text("utf-8")
+    section = page.partition("## Predictions of another program")[2]
+    code = re.search(r"^```python\n(.*?)^```", section, re.S | re.M)
+    assert code is not None
+    monkeypatch.chdir(ready.root)
+    found: dict[str, Any] = {}
+    exec(code[1].replace('"mine"', '"toy"').replace('"quick"', '"ngame"'), found)
+    frequent = found["corpus"].published_train().frequency_L().argmax()
+    share = found["corpus"].labels.rows(found["test"]).frequency_L()[frequent] / len(found["test"])
+    assert found["figures"].total()["P_at_1"] == pytest.approx(100 * share)
+    assert len(found["texts"]) == len(found["train"]) and len(found["questions"]) == len(found["test"])
 
 
 def test_no_difference_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,8 +151,10 @@ def test_every_setting_of_an_ingest_has_an_option_with_its_default(xc: Xc, fresh
     assert set(changes) == {f.name for f in fields(IngestConfig)}
     plain = {name: value[0] if isinstance(value, tuple) else value for name, value in changes.items()}
     settings = [part for name, value in plain.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    assert ingest(xc, tmp_path / "drop", "new", "--replace", *settings).code == 0
+    ended = ingest(xc, tmp_path / "drop", "new", "--replace", *settings)
+    assert ended.code == 0
     assert fresh.params.dataset("new").corpus == IngestConfig(**changes)
+    assert "corpus: accepted by the setting allow: clean-text 0\n" in ended.err
 
 
 @pytest.mark.parametrize("path", ["/", "..", "."])

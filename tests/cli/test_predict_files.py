@@ -65,6 +65,12 @@ def test_a_file_gets_the_answers_of_its_texts(
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source, target])
 
 
+def test_texts_without_words_are_counted(xc: Xc, ready: Workspace, tmp_path: Path) -> None:
+    source = write(tmp_path / "x.csv", ["falcon", "", *TEXTS[:8], " "])
+    ended = xc("predict", *NGAME, "--input", source, "--output", tmp_path / "y.jsonl")
+    assert (ended.code, ended.err) == (0, "note: 2 texts without words, whose labels tell nothing\n")
+
+
 def test_a_stopped_command_resumes(xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ("--input", write(tmp_path / "x.parquet", TEXTS), "--output", tmp_path / "y.parquet")
     real, asked, stop_after = Predictor.predict, [], 3

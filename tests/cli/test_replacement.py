@@ -65,6 +65,20 @@ def test_the_difference_names_what_came_went_and_changed(tmp_path: Path) -> None
     assert found.moved == ["D0000"]
     assert (found.pairs["lost"], found.tests) == (0, {"before": 10, "lost": 0})
     assert found.pairs["after"] - found.pairs["before"] == found.pairs["added"] - found.pairs["removed"]
+    assert found.known_tests == 0, "a document that moved has its uid"
+
+
+def test_rows_without_uids_that_moved_into_test_are_counted(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    """Their uids are their places, so a row that is inserted gives all later ones another split."""
+    source, rows = tmp_path / "table", [f"text {number},a" for number in range(40)]
+    source.mkdir()
+    for lines, options in ((rows, ()), (["a first row,a", *rows], ("--replace",))):
+        (source / "train.csv").write_text("\n".join(["text,labels", *lines]), "utf-8")
+        ended = xc("ingest", source, "--dataset", "new", *options)
+        assert ended.code == 0
+    (entry,) = changelog.entries(fresh, "new")
+    assert entry["known_tests"] > 1
+    assert f"ingest: {entry['known_tests']} test documents had their text in train or validation" in ended.err
 
 
 # the guard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -114,6 +115,16 @@ def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fre
     recipe = fresh.params.experiment("toy", "ngame").recipe
     assert 0 < recipe.encoder.epochs < RECIPES["ngame"].encoder.epochs
     assert recipe.encoder.encoder.name == "bag"
+
+
+def test_with_a_budget_no_stage_is_reported_twice(xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.chain.budget.scaled_epochs", lambda *given, again: {"encoder": {"epochs": 0.5}})
+    asked = (*NGAME, "--set", "encoder.encoder.name=bag", "--until", "encoder", "--budget", "10m")
+    for options in ((), ("--force",), ()):
+        said = xc("train", *asked, *options).err
+        ends = re.findall(r"^(corpus|tokens|encoder): ([\d.]+ s|up to date)$", said, re.MULTILINE)
+        assert [stage for stage, _ in ends] == ["corpus", "tokens", "encoder"]
+    assert {end for _, end in ends} == {"up to date"}
 
 
 @pytest.mark.parametrize(

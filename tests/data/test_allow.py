@@ -10,6 +10,7 @@ import pytest
 
 from tests.data.spoil import Spoil, field_of, insert, put, put_json
 from tests.data.worlds import contents, read_world, small_world, write_world
+from xc_core import artifacts
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.formats import Block
 from xc_core.errors import DataError
@@ -82,6 +83,20 @@ def test_a_text_that_is_empty_once_cleaned_is_an_empty_text(tmp_path: Path) -> N
     with pytest.raises(DataError, match="an empty text"):
         read_world(folder, allow=("clean-text",))
     assert contents(read_world(folder, allow=("clean-text", "empty-text")))["documents"][2][1] == "  "
+
+
+def test_rows_that_were_accepted_are_counted(tmp_path: Path) -> None:
+    folder = write_world(tmp_path / "world")
+    for line, flaw in ((1, {"target_ind": [4, 2, 4, 2], "target_rel": [1] * 4}), (9, {"title": "", "content": ""}),
+                       (12, {"title": "a\nb"}), (20, {"target_ind": [], "target_rel": []})):  # fmt: skip
+        put_json(folder / "trn.json", line, **flaw)
+    put_json(folder / "lbl.json", 3, title="a\x00", content="")
+    insert(folder / "lbl.json", 11, b'{"uid": "new", "title": ""}')
+    found = artifacts.read_made(read_world(folder, allow=Allowed.kinds()).folder).facts["accepted"]
+    assert found == {
+        "empty-text": 2, "empty-labels": 1, "unseen-labels": 1, "repeated-labels": 1, "clean-text": 2
+    }  # fmt: skip
+    assert artifacts.read_made(read_world(write_world(tmp_path / "whole")).folder).facts["accepted"] == {}
 
 
 def test_unseen_labels_are_counted(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def data_card(facts: Mapping[str, Any]) -> dict[str, str]:
                 "the same words"
             )
     if facts.get("allow"):
-        card["accepted flaws"] = ", ".join(facts["allow"])
+        counts = facts.get("accepted", {})
+        card["accepted flaws"] = ", ".join(f"{kind} {counts.get(kind, '')}".strip() for kind in facts["allow"])
     for name, own in (facts.get("source") or {}).items():
         card[f"file {name}"] = f"{own['bytes']:,} bytes, SHA-256 {own['sha256']}"
     return card

@@ -196,6 +196,12 @@ def place(
         difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
     if difference is not None:
         report(f"ingest: {difference}")
+        if difference.known_tests:
+            report(
+                f"ingest: {counted(difference.known_tests, 'test document')} had their text in train or validation, "
+                "under another uid: models that were trained before know them. Without a column uid, rows are named by "
+                "their place in the file: add one, or append new rows at the end"
+            )
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)
 
 

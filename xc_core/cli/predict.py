@@ -164,7 +164,11 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
     _note_dial(predictor, tail)
 
+    empty = 0
+
     def ask(texts: list[str]) -> list[list[Prediction]]:
+        nonlocal empty
+        empty += sum(not INK.search(text) for text in texts)
         return predictor.predict(texts, k, tail)
 
     if share:
@@ -174,3 +178,5 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
         )
     else:
         click.echo(f"{counted(job.run(ask), 'row')} answered: {job.target}")
+    if empty:
+        click.echo(f"note: {counted(empty, 'text')} without words, whose labels tell nothing", err=True)

@@ -28,6 +28,8 @@ _BUDGET: Final = "48m"
 """Time that training may take by default, so that a run with fusion and evaluation ends within the hour."""
 _AFTER = ("evaluation", "audit", "model")
 """If a run ends with one of these stages, its metrics are shown."""
+_MEASURED = TRAIN_STAGES[: TRAIN_STAGES.index("encoder")]
+"""Stages that a time budget needs, because it is measured on their artefacts."""
 
 
 @dataclass(frozen=True)
@@ -122,18 +124,19 @@ def _declared_and_run(workspace: Workspace, wanted: _Wanted) -> None:
     declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
     if _reaches(until, "scores"):  # reported now, not after the training of the encoder
         declared.recipe.require(fusion=_reaches(until, "fusion"))
+    stages = TRAIN_STAGES
     if wanted.seconds and _reaches(until, "encoder"):
-        wanted = _fit_budget(workspace, wanted, declared, wanted.seconds)
+        for name in _MEASURED:
+            _run(workspace, wanted, name)
+        wanted, stages = _fit_budget(workspace, wanted, declared, wanted.seconds), stages[len(_MEASURED) :]
     _report_dropped(wanted, before)
-    for name in TRAIN_STAGES:
+    for name in stages:
         if name == "encoder":
             _warn(workspace, declared)
         shares = not wanted.force and STAGES[name].scope == "experiment" and name not in _AFTER
         if shares and (other := share(workspace, name, dataset, recipe)):
             report(f"{name}: {other} has the same, which is used")
-        ran = run_stage(workspace, name, dataset, recipe, force=wanted.force)
-        if not ran.skipped:
-            report(f"{name}: {ran.seconds:.1f} s")
+        _run(workspace, wanted, name)
         if name == until:
             break
     if until in _AFTER:
@@ -143,6 +146,12 @@ def _declared_and_run(workspace: Workspace, wanted: _Wanted) -> None:
         click.echo(f"release it:  xc promote --dataset {dataset} --recipe {recipe}")
     elif until in _AFTER:
         click.echo(f"pack it:     xc run model --dataset {dataset} --recipe {recipe}")
+
+
+def _run(workspace: Workspace, wanted: _Wanted, name: str) -> None:
+    ran = run_stage(workspace, name, wanted.dataset, wanted.recipe, force=wanted.force)
+    if not ran.skipped:
+        report(f"{name}: {ran.seconds:.1f} s")
 
 
 def _report_dropped(wanted: _Wanted, before: dict[str, Any]) -> None:
@@ -197,8 +206,6 @@ def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, sec
     """Time a few steps, declare the experiment again with epochs that fit, and return it."""
     from xc_core.chain.budget import scaled_epochs
 
-    for stage in ("corpus", "tokens"):
-        run_stage(workspace, stage, wanted.dataset)
     changes = deep_merged(wanted.changes, scaled_epochs(workspace, declared, seconds, again=wanted.force))
     workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
     return replace(wanted, changes=changes)

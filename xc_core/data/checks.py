@@ -5,6 +5,7 @@ Also a check that no part of a dataset is empty.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
@@ -83,6 +84,25 @@ def clean_block(block: Block, allowed: Allowed) -> Block:
         counts = np.bincount(rows[first], minlength=len(block)).astype(np.int64)
         block = replace(block, label_ids=block.label_ids[first], label_counts=counts, relevance=relevance)
     return block
+
+
+def checked_block(block: Block, allowed: Allowed, accepted: Counter[str], *, num_labels: int | None) -> Block:
+    """Return the block repaired by ``clean_block`` and checked by ``check_block``.
+
+    The rows with a flaw of each allowed kind are added to ``accepted``.
+    """
+    clean = clean_block(block, allowed)
+    check_block(clean, allowed, num_labels=num_labels)
+    if allowed.empty_text:
+        accepted["empty-text"] += int((~(_has_ink(clean.titles) | _has_ink(clean.contents))).sum())
+    if allowed.clean_text:
+        columns = zip(block.titles, block.contents, clean.titles, clean.contents, strict=True)
+        accepted["clean-text"] += sum([title, content] != repaired for title, content, *repaired in columns)
+    if num_labels is not None and allowed.empty_labels:
+        accepted["empty-labels"] += int((clean.label_counts == 0).sum())
+    if num_labels is not None and allowed.repeated_labels:
+        accepted["repeated-labels"] += int((block.label_counts != clean.label_counts).sum())
+    return clean
 
 
 def check_block(block: Block, allowed: Allowed, *, num_labels: int | None) -> None:

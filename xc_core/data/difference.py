@@ -40,6 +40,8 @@ class Difference:
     """Documents that went from train or validation to test, or back."""
     tests: Mapping[str, int]
     """Test documents ``before``, and those of them that are ``lost``: gone, or no longer test documents."""
+    known_tests: int
+    """Test documents whose text only documents of other splits had before, with other uids."""
 
     @classmethod
     def of(cls, before: Corpus, after: Corpus) -> Difference:
@@ -50,7 +52,8 @@ class Difference:
         first, second = _rows(before, "documents"), _rows(after, "documents")
         both = first.join(second, on="uid")
         lost = _within(gone, both["key"]) - _within(new, both["key"])
-        tests = first.filter(pl.col("split") == TEST)
+        tests, others = first.filter(pl.col("split") == TEST), first.filter(pl.col("split") != TEST)
+        known = second.filter(pl.col("split") == TEST).join(others, on="text", how="semi")
         moved = both.filter((pl.col("split") == TEST) != (pl.col("split_right") == TEST))["uid"].sort().to_list()
         return cls(
             _moves(first, second, pl.concat([gone["doc"], new["doc"]])),
@@ -60,6 +63,7 @@ class Difference:
             moved,
             {"before": len(tests),
              "lost": len(tests.join(second.filter(pl.col("split") == TEST), on="uid", how="anti"))},
+            len(known.join(tests, on="text", how="anti").join(others, on="uid", how="anti")),
         )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 
 from xc_core.artifacts import Build
 from xc_core.data import corpus as schemas
-from xc_core.data.checks import Allowed, check_block, check_sizes, clean_block
+from xc_core.data.checks import Allowed, check_sizes, checked_block
 from xc_core.data.cut import BY, Cut, move
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
@@ -44,7 +45,7 @@ class IngestConfig:
     """Share of the train rows held out for validation, chosen by a hash; not used if there is a validation file."""
     split: str = later("uid", was="uid")
     """What is held out as a whole: "uid": a document; "group": documents with the same value in the column group;
-    "family": near-duplicates of text. `xc ingest` chooses by the data (--split auto) and writes its choice here."""
+    "family": near-duplicates of text. `xc ingest` sets it by the data (--split auto)."""
     acceptance_fraction: float = later(0.0, was=0.0)
     """Share of the train rows that no stage learns from; the gate compares models on them. 0: the gate uses test
     documents."""
@@ -144,6 +145,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
         },
         "split": {"by": config.split, **writer.cut.facts(), **writer.split_off()},
         "allow": list(config.allow),
+        "accepted": writer.all_accepted(),
         "validation_fraction": config.validation_fraction,
     }
 
@@ -165,6 +167,7 @@ class _CorpusWriter:
     def __enter__(self) -> _CorpusWriter:
         self.allowed = Allowed.parse(self.config.allow)
         self.documents = 0
+        self.accepted: Counter[str] = Counter()
         self._label_table = LabelsWriter(self.folder, self.allowed)
         self._frequency: I64 = np.zeros(0, np.int64)
         self._test_frequency: I64 = np.zeros(0, np.int64)
@@ -196,8 +199,7 @@ class _CorpusWriter:
 
     def add_documents(self, block: Block, split: str) -> None:
         """Write a block of documents of the file ``split`` (train, validation or test) and their pairs."""
-        block = clean_block(block, self.allowed)
-        check_block(block, self.allowed, num_labels=self.labels)
+        block = checked_block(block, self.allowed, self.accepted, num_labels=self.labels)
         digest_N = digests(block.uids)
         names = self.cut.splits(block, split, digest_N)
         self._doc_uids.add(digest_N)
@@ -288,6 +290,12 @@ class _CorpusWriter:
         """Return how many labels our own split left without a train document, if it did."""
         count = int(self._split_off_L.sum())
         return {"labels_in_test_only": count} if count else {}
+
+    def all_accepted(self) -> dict[str, int]:
+        """Return how many rows each kind of ``allow`` accepted; shared texts are counted after the ingest."""
+        found = self.accepted + self._label_table.accepted
+        found["unseen-labels"] = int((self._unseen_L & ~self._split_off_L).sum())
+        return {kind: found[kind] for kind in self.config.allow if kind != "shared-texts"}
 
     def counts(self) -> dict[str, Any]:
         """Return the counts of rows, labels and pairs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xc_core.data import corpus as schemas
-from xc_core.data.checks import Allowed, check_block, clean_block
+from xc_core.data.checks import Allowed, checked_block
 from xc_core.data.formats import Block, arrow
 from xc_core.data.places import Place
 
@@ -27,6 +28,8 @@ class LabelsWriter:
         """Where the rows come from."""
         self.size = 0
         """Labels so far."""
+        self.accepted: Counter[str] = Counter()
+        """Labels that have a flaw of each allowed kind."""
 
     def __enter__(self) -> Self:
         return self
@@ -38,8 +41,7 @@ class LabelsWriter:
 
     def add(self, block: Block) -> None:
         """Write a block; raise DataError for the first wrong row."""
-        block = clean_block(block, self._allowed)
-        check_block(block, self._allowed, num_labels=None)
+        block = checked_block(block, self._allowed, self.accepted, num_labels=None)
         self.places.append(Place.of(block, self.size))
         self.size += len(block)
         columns = [arrow(column) for column in (block.uids, block.titles, block.contents)]

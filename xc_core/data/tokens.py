@@ -279,7 +279,10 @@ def _check_share(tokenizer: TextTokenizer, side: str, lost: str, count: int, tot
             where=f"the tokenizer {bare(tokenizer.name)}",
         )
     if share > _MANY_UNKNOWN:
-        report(f"tokens: {share:.0%} {lost} in the {side}, with the tokenizer {bare(tokenizer.name)}")
+        report(
+            f"tokens: {share:.0%} {lost} in the {side}, with the tokenizer {bare(tokenizer.name)}; an encoder for the "
+            "language of the texts, or the encoder bag, loses fewer (docs/recipes.md)"
+        )
 
 
 def _cut(flat: I64, counts: I64, limit: int) -> tuple[I64, I64]:

@@ -44,6 +44,9 @@ def _describe(context: Context[IngestConfig]) -> None:
             f"corpus: {counted(few, 'label')} in test only, because the test rows are split off by a hash and no "
             "other row has them; the model can find such labels only by their text"
         )
+    if facts.get("accepted"):
+        shown = ", ".join(f"{kind} {count:,}" for kind, count in facts["accepted"].items())
+        context.report(f"corpus: accepted by the setting allow: {shown}")
     if alike := facts["alike_labels"]:
         context.report(f"corpus: {alike_sentence(alike)}")
     for line in _on_validation(facts, context.settings):
