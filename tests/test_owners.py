@@ -179,18 +179,13 @@ RULES = {
 }
 BUILDING = "inside an artefact that xc_core.artifacts is building"
 ALLOWED = {
-    ("randomness", "xc_core/encoders/base.py"): (
+    ("randomness", "xc_core/encoders/unallocated.py"): (
         {"torch.random.fork_rng"},
-        "weights of an encoder of which only the shapes are compared; the process's own numbers stay as they are",
-    ),
-    ("randomness", "xc_core/encoders/pretrained_model.py"): (
-        {"torch.random.fork_rng"},
-        "transformers draws weights of a model that is only counted; the process's own numbers stay as they are",
+        "weights of a model of which only the shapes are read; the process's own numbers stay as they are",
     ),
     ("randomness", "xc_core/leftovers.py"): ({"os.urandom"}, "a temporary name that no other writer has"),
-    ("cards", "xc_core/encoders/base.py"): ({"meta"}, "an encoder without memory, to compare shapes first"),
     ("cards", "xc_core/encoders/packed.py"): ({"meta"}, "heads without memory until their weights are loaded"),
-    ("cards", "xc_core/encoders/pretrained_model.py"): ({"meta"}, "a model without memory, to count its parameters"),
+    ("cards", "xc_core/encoders/unallocated.py"): ({"meta"}, "a model without memory, to read its shapes"),
     ("folders", "xc_core/classifiers/storage.py"): (
         {"TemporaryFile", "gettempdir"},
         "an unnamed file, which disappears with the process",
