@@ -208,7 +208,7 @@ TABLES = [
     case("unknown column for text", "csv", lambda f: put(f / "train.csv", 1, b"uid,txt,body,labels"),
          "train.csv", "'uid', 'txt', 'body'", "(nearest: 'txt')", "a column text", "rename"),
     case("no column that is known", "csv", lambda f: put(f / "train.csv", 1, b"sku,name,price,categories"),
-         "train.csv", "'sku', 'name'", "a column text, or title and content; and a column labels", "rename"),
+         "train.csv", "'sku', 'name'", "a column text, or title and content; and labels", "rename"),
     case("unknown column for labels", "csv", lambda f: put(f / "train.csv", 1, b"uid,title,content,label"),
          "train.csv", "'label'", "a column labels", "rename"),
     case("three columns of text", "parquet", rewrite_parquet("train.parquet", title=["a"] * 60, content=["b"] * 60),
