@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import dagster as dg
 
 from xc_core.artifacts import Made, pictures, read_manifest
+from xc_core.metrics.names import titled
 
 _HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation", "figures", "test", "max_drop"})
 _LARGEST_PICTURE: Final = 400_000
@@ -83,9 +84,9 @@ def picture(path: Path, address: str | None = None) -> dg.MetadataValue[Any]:
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{base64.b64encode(content).decode()})")
 
 
-def table(head: str, rows: Mapping[str, Mapping[str, float | None]], columns: list[str]) -> dg.MetadataValue[Any]:
+def table(head: str, rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str]) -> dg.MetadataValue[Any]:
     """Return named rows of figures as a table, with two decimals; ``head`` says what the names are."""
-    named = {column: column.replace("_at_", "@") for column in columns}
+    named = {column: titled(column) for column in columns}
     return texts([{head: name} | {named[c]: figure(values.get(c)) for c in columns} for name, values in rows.items()])
 
 

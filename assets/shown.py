@@ -12,9 +12,8 @@ from assets.metadata import Shown, numbers, short, table
 from xc_core.artifacts import read_made
 from xc_core.chain import changelog
 from xc_core.data.history import read_history
+from xc_core.metrics.names import NARROW
 
-_COLUMNS: Final = ["P_at_1", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_5", "R_at_10"]
-"""As many as fit beside the list of partitions."""
 _MODEL: Final = "fusion (the model)"
 """The row of the ablation that the model predicts with, as people know it."""
 
@@ -60,7 +59,7 @@ def _corpus(folder: Path) -> Shown:
 
 def _fusion(folder: Path) -> Shown:
     """Show each score, their sum and the fusion on validation documents, and the dial between P@k and PSP@k."""
-    facts, columns = read_made(folder).facts, ["P_at_1", "P_at_5", "PSP_at_5"]
+    facts, columns = read_made(folder).facts, ("P_at_1", "P_at_5", "PSP_at_5")
     rows = facts["validation"]
     first: dict[str, Any] = {"validation": table("ranked by", rows, columns)}
     if "tail" in facts:
@@ -78,7 +77,7 @@ def _evaluation(folder: Path) -> Shown:
     ablation = dict(found.report["ablation"])
     model = _MODEL + (f": {found.learnt.instead} alone" if found.learnt.instead else "")
     rows = {model: ablation.pop("fusion"), **ablation} if "fusion" in ablation else ablation
-    first = {"metrics": table("ranked by", rows, _COLUMNS)}
+    first = {"metrics": table("ranked by", rows, NARROW)}
     learnt = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
     return Shown(first, {**metrics, "learnt_from": learnt}, metrics, [found.report_file])
 

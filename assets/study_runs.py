@@ -11,6 +11,7 @@ from assets.settings import mlflow_settings
 from assets.tracking import answering, connect, experiment_id, flat, log_figures
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
+from xc_core.metrics.names import stored
 from xc_core.tune.record import State, StudyRecord, TrialRecord, studies, study_lock
 from xc_core.tune.report import command
 
@@ -156,4 +157,4 @@ def _names(record: StudyRecord) -> dict[str, str]:
 
 def _allowed(params: dict[str, str]) -> dict[str, str]:
     """Return parameters under names that MLflow accepts: P_at_1 for P@1."""
-    return {name.replace("@", "_at_"): value for name, value in params.items()}
+    return {stored(name): value for name, value in params.items()}

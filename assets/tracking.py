@@ -197,13 +197,13 @@ def log_stage(client: Any, artifact_root: str, run: StageRun, ended: Callable[[s
     if run.data is not None:
         for own in (run_id, parent):
             log_data(client, own, run.data, "evaluation" if run.stage == "evaluation" else "training")
-    _log(client, run_id, run)
+    log_figures(client, run_id, run.metrics, run.params, run.series)
     for path in run.files:
         client.log_artifact(run_id, str(path))
     plots = links.mlflow_plots(run_id, [path.name for path in run.files])
     client.set_tag(run_id, NOTE, f"{_stage_note(run)}\n\n{plots}")
     if run.stage == "evaluation":
-        _log(client, parent, run)
+        log_figures(client, parent, run.metrics, run.params, run.series)
         client.set_tag(parent, NOTE, f"{_parent_note(run)}\n\n{plots}")
     client.set_terminated(run_id)
     client.set_terminated(parent)
@@ -297,10 +297,6 @@ def log_data(client: Any, run_id: str, data: DataVersion, use: str) -> None:
     name, source = f"{data.folder.parent.name}/{data.folder.name}", json.dumps({"uri": data.folder.as_uri()})
     dataset = Dataset(name, data.digest[:_DIGEST], "local", source, profile=json.dumps(data.counts))
     client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", use)])])
-
-
-def _log(client: Any, run_id: str, run: StageRun) -> None:
-    log_figures(client, run_id, run.metrics, run.params, run.series)
 
 
 def log_figures(

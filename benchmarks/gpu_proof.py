@@ -33,6 +33,7 @@ from xc_core.devices import Device
 from xc_core.environment import DEVICE
 from xc_core.errors import CorruptError, UsageError, XCError, in_words
 from xc_core.metrics.evaluation import FUSION, Evaluation
+from xc_core.metrics.names import titled
 
 BEGIN, END = "<!-- gpu-proof: begin -->", "<!-- gpu-proof: end -->"
 _LIMIT: Final = 20.0
@@ -112,7 +113,7 @@ def _recipe_row(workspace: Workspace, dataset: str, name: str, seconds: float) -
     figures = report["ablation"][FUSION]
     costs = [read_costs(workspace, STAGES[stage], dataset, name) for stage in TRAINED]
     trained, mined = (sum(cost.get(key, 0.0) for cost in costs) for key in ("train_seconds", "mining_seconds"))
-    shown = ", ".join(f"{key.replace('_at_', '@')} {figures[key]:.2f}" for key in ("P_at_1", "P_at_5", "PSP_at_5"))
+    shown = ", ".join(f"{titled(key)} {figures[key]:.2f}" for key in ("P_at_1", "P_at_5", "PSP_at_5"))
     share = f"mining {mined / trained:.1%} of {trained:.0f} s of training" if trained else "no training"
     return Row(f"{name} on {dataset}", f"{shown}; {share}; {seconds:.0f} s in all")
 

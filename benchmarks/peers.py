@@ -30,6 +30,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.encoders.embed import embed_rows
 from xc_core.encoders.pooling import Pooling
+from xc_core.metrics.names import TABLE, titled
 from xc_core.metrics.ranking import per_document, without
 from xc_core.pretrained import declared_pooling
 from xc_core.scores.lexical import quiet, write_rows
@@ -41,7 +42,6 @@ NEAREST: Final = 20
 """Train documents that vote."""
 SHARPNESS: Final = 20.0
 """A cosine c between a document and a label text counts as exp(20 c), so that it can be added to other scores."""
-COLUMNS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
 _BLOCK: Final = 512
 """Test documents at a time."""
 
@@ -203,13 +203,13 @@ def measured(corpus: Corpus, scores: Scores) -> list[float]:
     rows = corpus.rows(TEST)
     ranked = without(best(scores), corpus.filters.rows(rows))
     figures = per_document(ranked, corpus.labels.rows(rows), corpus.weights()).total()
-    return [figures[name] for name in COLUMNS]
+    return [figures[name] for name in TABLE]
 
 
 def measure(data: Data, names: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a table: each peer with its CPU seconds, then the sums of those that were asked for."""
-    yield "| peer | " + " | ".join(name.replace("_at_", "@") for name in COLUMNS) + " | CPU s |"
-    yield "| --- |" + " ---: |" * (len(COLUMNS) + 1)
+    yield "| peer | " + " | ".join(titled(name) for name in TABLE) + " | CPU s |"
+    yield "| --- |" + " ---: |" * (len(TABLE) + 1)
     found: dict[str, Scores] = {}
     seconds: dict[str, float] = {}
     for name in names:

@@ -37,7 +37,7 @@ def run(workspace: Workspace, dataset: str, recipe: str) -> None:
         for job, key in ((prepare, dataset), (retrain, experiment_key(dataset, recipe)), (compare, dataset)):
             made |= _materialise(definitions, instance, job.name, key)
     seconds = time.monotonic() - started
-    _show(Evaluation.open(workspace.folder("evaluation", dataset, recipe)), f"{dataset} / {recipe}")
+    _show(workspace.open(Evaluation, dataset, recipe), f"{dataset} / {recipe}")
     released = made["model"]
     champion = f"models:/xc-{dataset}@champion"
     click.echo(f"\ndone in {seconds:.0f} s; {champion}: {released['gate'].value}")

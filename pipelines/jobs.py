@@ -7,18 +7,34 @@ the tag "drift" the second is decided by a rule (``xc_core.chain.drift``).
 
 from __future__ import annotations
 
+import json
+from typing import Final
+
 import dagster as dg
 
 from assets.partitions import DATASETS, EXPERIMENTS
 from assets.stages import MODE_TAG
-from pipelines.pods import gpu_tags
 from xc_core.chain.registry import STAGES
+from xc_core.environment import whole
 
 NEXT_TAG = "xc/next"
 """Run tag of prepare: the job that follows for every recipe of the dataset (retrain, refresh or drift)."""
 
+GPUS: Final = "XC_POD_GPUS"
+"""GPUs of the pod of a run that trains; none if it is not set (deploy/kubernetes/project.yaml)."""
 _RETRAIN = [stage.name for stage in STAGES.values() if stage.scope == "experiment"]
 _REFRESH = [name for name in _RETRAIN if name != "encoder"]
+
+
+def gpu_tags() -> dict[str, str]:
+    """Return the tags of a job that trains, which Dagster's launcher for Kubernetes reads.
+
+    Raises ConfigError if XC_POD_GPUS is no whole number.
+    """
+    number = whole(GPUS, 0)
+    limits = {"limits": {"nvidia.com/gpu": str(number)}}
+    return {"dagster-k8s/config": json.dumps({"container_config": {"resources": limits}})} if number else {}
+
 
 prepare = dg.define_asset_job(
     "prepare",

@@ -22,6 +22,7 @@ from assets.settings import dagster_environment, mlflow_settings
 from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
+from xc_core.cli.options import host_option
 from xc_core.errors import BusyError, UnavailableError
 from xc_core.leftovers import process_of
 from xc_core.locks import locked
@@ -48,12 +49,7 @@ def demo(dataset: str, recipe: str) -> None:
 
 
 @click.command(short_help="Open the Dagster UI and the MLflow UI.")
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on. Other machines can reach any address except loopback.",
-)
+@host_option
 @click.option("--dagster-port", default=3000, show_default=True, help="Port of the Dagster UI.")
 @click.option("--mlflow-port", default=5000, show_default=True, help="Port of the MLflow UI.")
 def ui(host: str, dagster_port: int, mlflow_port: int) -> None:

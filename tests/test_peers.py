@@ -7,9 +7,10 @@ import pytest
 from scipy import sparse
 
 from benchmarks import peers
-from benchmarks.peers import COLUMNS, PEERS, Data, added, as_matrix, best, measure, votes
+from benchmarks.peers import PEERS, Data, added, as_matrix, best, measure, votes
 from tests.conftest import open_corpus
 from xc_core.chain import Workspace
+from xc_core.metrics.names import TABLE
 from xc_core.shapes import PAD_ID, Shortlist
 
 
@@ -47,7 +48,7 @@ def test_on_the_toy_world_words_name_the_labels_and_each_peer_beats_chance(train
     lines = list(measure(Data(open_corpus(trained), "bag"), list(PEERS)))
     rows = {cells[1].strip(): [float(cell) for cell in cells[2:-1]] for cells in (one.split("|") for one in lines[2:])}
     assert list(rows) == [*PEERS, *(" + ".join(parts) for parts in peers.SUMS)]
-    assert all(len(figures) == len(COLUMNS) + 1 for figures in rows.values())
+    assert all(len(figures) == len(TABLE) + 1 for figures in rows.values())
     assert rows["bonsai"][0] == 100.0
     assert all(figures[0] > 30 for figures in rows.values())
     assert all(figures[0] >= figures[2] for figures in rows.values()), "P@5 is at most 40, of two labels"

@@ -255,39 +255,36 @@ def option_text(value: Any) -> str:
 def at_least(config: object, **least: float) -> None:
     """Raise ConfigError if a field of ``config`` is less than its named bound."""
     for name, bound in least.items():
-        if not getattr(config, name) >= bound:
-            raise ConfigError(f"{name} {getattr(config, name)}", expected=f"at least {bound}", do="fix the value")
+        _require(config, name, getattr(config, name) >= bound, f"at least {bound}")
 
 
 def at_most(config: object, **most: float) -> None:
     """Raise ConfigError if a field of ``config`` exceeds its named bound."""
     for name, bound in most.items():
-        if not getattr(config, name) <= bound:
-            found = f"{name} {shown(getattr(config, name))}"
-            raise ConfigError(found, expected=f"at most {bound:,}", do="fix the value")
+        _require(config, name, getattr(config, name) <= bound, f"at most {bound:,}")
 
 
 def within(config: object, **bounds: tuple[float, float]) -> None:
     """Raise ConfigError if a field of ``config`` lies outside its named range, whose ends belong to it."""
     for name, (least, most) in bounds.items():
-        if not least <= getattr(config, name) <= most:
-            found = f"{name} {shown(getattr(config, name))}"
-            raise ConfigError(found, expected=f"{least:,} to {most:,}", do="fix the value")
+        _require(config, name, least <= getattr(config, name) <= most, f"{least:,} to {most:,}")
 
 
 def below(config: object, **bounds: float) -> None:
     """Raise ConfigError if a field of ``config`` is not less than its named bound."""
     for name, bound in bounds.items():
-        if not getattr(config, name) < bound:
-            raise ConfigError(f"{name} {getattr(config, name)}", expected=f"less than {bound}", do="fix the value")
+        _require(config, name, getattr(config, name) < bound, f"less than {bound}")
 
 
 def one_of(config: object, **choices: tuple[str, ...]) -> None:
     """Raise ConfigError if a field of ``config`` is not one of its choices."""
     for name, known in choices.items():
-        if getattr(config, name) not in known:
-            found = f"{name} {getattr(config, name)!r}"
-            raise ConfigError(found, expected=" or ".join(known), do="fix the value")
+        _require(config, name, getattr(config, name) in known, " or ".join(known))
+
+
+def _require(config: object, name: str, fine: bool, expected: str) -> None:
+    if not fine:
+        raise ConfigError(f"{name} {shown(getattr(config, name))}", expected=expected, do="fix the value")
 
 
 def plain(config: Any) -> Any:

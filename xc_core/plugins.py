@@ -61,10 +61,7 @@ class Table(Generic[T]):
         self._parts: dict[str, T] = {}
 
     def add(self, name: str, part: P) -> P:
-        """Put ``part`` under ``name`` and return it.
-
-        Raises ConfigError if the name is already in use.
-        """
+        """Put ``part`` under ``name`` and return it; raise ConfigError if the name is already in use."""
         if name in self._parts:
             raise ConfigError(
                 f"a second {self.what} named {name!r}", expected="one part per name", do="choose another name"

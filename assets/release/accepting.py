@@ -35,7 +35,7 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     folder = acceptance_folder(workspace, dataset)
     with working(workspace, dataset):  # a set drawn while rows are removed would keep them
         with advising(f"make it first: {STAGES['corpus'].command(dataset, None)} --force"):
-            corpus = Corpus.open(workspace.folder("corpus", dataset))
+            corpus = workspace.open(Corpus, dataset)
         if given is not None:
             found = take(given, corpus, dataset, folder, options=own.read_options(), allowed=Allowed.parse(own.allow))
         else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from assets.markdown import escaped
 from xc_core.errors import RefusedError
+from xc_core.metrics.names import titled
 from xc_core.visible import counted
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Lin
     ours, theirs = model.figures.total(), champion.figures.total()
     for name in OVERALL:
         passed = found[name].points >= -limits.max_drop  # False if it is not a number
-        yield Line(_named(name), passed, _change(ours[name], theirs[name], found[name]), _least(limits.max_drop))
+        yield Line(titled(name), passed, _change(ours[name], theirs[name], found[name]), _least(limits.max_drop))
     for name in BINS:
         metric, limit = RECALL.format(name), limits.release.max_bin_drop
         lost = found[metric].points < -limit and found[metric].clear
@@ -175,11 +176,7 @@ def best_unknown(metric: str, version: str, error: XCError, do: str) -> Line:
 
 
 def _against_best(metric: str) -> str:
-    return f"{_named(metric)} against the best"
-
-
-def _named(metric: str) -> str:
-    return metric.replace("_at_", "@")
+    return f"{titled(metric)} against the best"
 
 
 def _costs(model: Measured, champion: Measured, release: ReleaseConfig) -> Iterator[Line]:

@@ -73,7 +73,7 @@ class Judge:
 
         with scratch(self.workspace.state.absolute() / ACCEPTANCE) as folder:  # it holds texts
             with working(self.workspace, self.dataset):  # a set drawn while rows are removed would keep them
-                corpus = Corpus.open(self.workspace.folder("corpus", self.dataset))
+                corpus = self.workspace.open(Corpus, self.dataset)
                 accepted = acceptance_set(self.workspace, self.dataset, corpus)
                 today = accepted.today(corpus, folder / ACCEPTANCE)
             lines, best = self._judged(version, champion, today)

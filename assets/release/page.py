@@ -17,6 +17,7 @@ from assets.release.versions import model_name
 from assets.tracking import NOTE, DataVersion, Logged, flat, log_data, log_figures
 from xc_core.artifacts import pictures
 from xc_core.chain import Workspace
+from xc_core.metrics.names import titled
 from xc_core.params import plain
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
     from xc_core.chain.reports import write_report
     from xc_core.metrics.evaluation import Evaluation
 
-    found = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
+    found = workspace.open(Evaluation, dataset, recipe)
     settings = flat({"recipe": recipe, **_settings(workspace, dataset, recipe)})
     files = [*pictures(found.folder), found.report_file, write_report(workspace, dataset, recipe)]
     note = f"The model of recipe `{recipe}` for `{dataset}`, packed and registered as `{model_name(dataset)}`."
@@ -115,7 +116,7 @@ def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdic
     """Return the description of a version with these tags, in Markdown; ``run`` has its report and its plots."""
     metrics = own.metrics
     rows = [
-        f"| {_shown(name)} | {metrics[name]:.2f} | {_interval(metrics, name)} |"
+        f"| {titled(name)} | {metrics[name]:.2f} | {_interval(metrics, name)} |"
         for name in _HEADLINE
         if name in metrics
     ]
@@ -169,7 +170,3 @@ def _origin(tags: Mapping[str, str]) -> list[str]:
 def _interval(metrics: dict[str, float], name: str) -> str:
     ends = [metrics.get(f"{name}_{end}") for end in ("low", "high")]
     return "-" if None in ends else f"{ends[0]:.2f} to {ends[1]:.2f}"
-
-
-def _shown(name: str) -> str:
-    return name.replace("_at_", "@")

@@ -269,10 +269,13 @@ def _sync(path: Path) -> None:
 
 
 def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) -> int:
-    """Register the model of the version ``old`` again, with its tags and description, and give it its aliases."""
+    """Register the model of the version ``old`` again, with its tags and description, and give it its aliases.
+
+    Tags of the candidate's origin take precedence: they belong to the files that are registered with it.
+    """
     with _registering(client, candidate):
         version = _new_version(client, artifact_root, candidate)
-    set_tags(client, old.name, version, {**old.tags, "repairs": str(old.version)})
+    set_tags(client, old.name, version, {**old.tags, **candidate.origin.tags, "repairs": str(old.version)})
     if old.description:
         client.update_model_version(old.name, str(version), old.description)
     with candidate.moving():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assets.release import aliases, versions
 from assets.release.copies import HOME
+from assets.release.origin import Origin
 from assets.settings import local_folder, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.errors import CorruptError, MissingError
@@ -36,12 +39,15 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
             found = read_manifest(workspace.folder("model", dataset, recipe)).digest()
         if found == digest:
             own = candidate(workspace, dataset, recipe)  # raises CorruptError if this copy is damaged too
+            own = replace(own, origin=_recorded(client, dataset, old) or own.origin)
             version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, old)
             return f"version {version} of {name} replaces version {old.version}, with the same content"
+    model = f"data/{dataset}/{old.tags.get('recipe', 'RECIPE')}/model"
     raise MissingError(
         f"no packed model with the content of version {old.version} ({digest[:12]})",
         expected="the same model under data/, made again or from DVC",
-        do=f"xc lineage {old.version} --dataset {dataset} --rebuild FOLDER, or "
+        do=f"xc lineage {old.version} --dataset {dataset} --rebuild FOLDER, put FOLDER/{model} in the place of {model} "
+        "and run the same command again; or "
         + (f"xc rollback --dataset {dataset}" if number is None else "promote another version"),
     )
 
@@ -55,6 +61,20 @@ def _to_repair(client: Any, name: str, number: int | None) -> Any:
         do = f"register one: {versions.register_command(name)}"
         raise MissingError(f"no champion of {name}", expected="one to repair", do=do)
     return champion
+
+
+def _recorded(client: Any, dataset: str, old: Any) -> Origin | None:
+    """Return the origin of a version, the same for the one that replaces it; None if it is damaged or gone.
+
+    The project may have other code, settings and data by now, from which the model cannot be made again.
+    """
+    from assets.release.lineage import read
+
+    with tempfile.TemporaryDirectory() as scratch, suppress(CorruptError):
+        files = read(client, dataset, int(old.version), Path(scratch)).files
+        contents = {name: path.read_bytes().decode("utf-8", "surrogateescape") for name, path in files.items()}
+        return Origin(dict(old.tags), contents) if contents else None
+    return None
 
 
 def elsewhere(workspace: Workspace, folder: Path) -> bool:

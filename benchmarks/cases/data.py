@@ -24,7 +24,8 @@ from xc_core.data.splits import TEST
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
-from xc_core.metrics.ranking import KS, columns, per_document, percent, resamples
+from xc_core.metrics.names import KS
+from xc_core.metrics.ranking import columns, per_document, percent, resamples
 from xc_core.metrics.report import BOOTSTRAPS, intervals
 from xc_core.pretrained import minilm
 from xc_core.shapes import F64, Shortlist

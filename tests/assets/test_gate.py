@@ -227,15 +227,6 @@ def test_by_the_manual_policy_a_model_that_passes_waits_as_challenger(versions: 
     assert versions.aliases() == {"champion": first, "challenger": second}
 
 
-def test_a_model_is_judged_again_if_another_became_champion_meanwhile(versions: Registry) -> None:
-    first, second, third = (versions.version() for _ in range(3))
-    versions.release(first)
-    versions.meanwhile.append(second)
-    assert versions.release(third).is_champion
-    assert versions.asked == [None, first, second]
-    assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
-
-
 def another_becomes_champion(versions: Registry, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``version`` become champion while the next verdict is recorded."""
     pages, set_page = [version], registry.set_page
@@ -248,12 +239,16 @@ def another_becomes_champion(versions: Registry, version: int, monkeypatch: pyte
     monkeypatch.setattr(registry, "set_page", meanwhile)
 
 
-def test_a_model_is_judged_again_if_another_became_champion_while_the_verdict_was_recorded(
-    versions: Registry, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("when", ["judged", "recorded", "under the lock of those who change the champion"])
+def test_a_model_is_judged_again_if_another_became_champion_meanwhile(
+    versions: Registry, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = (versions.version() for _ in range(3))
     versions.release(first)
-    another_becomes_champion(versions, second, monkeypatch)
+    if when == "recorded":
+        another_becomes_champion(versions, second, monkeypatch)
+    else:
+        (versions.meanwhile if when == "judged" else versions.before).append(second)
     assert versions.release(third).is_champion
     assert versions.asked == [None, first, second]
     assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
@@ -268,15 +263,6 @@ def test_a_model_that_is_refused_at_the_second_judgement_does_not_become_challen
     monkeypatch.setattr(Verdict, "passed", property(lambda _: len(versions.asked) < 3))
     assert versions.release(third).refused
     assert versions.aliases() == {"champion": second, "challenger": first, "previous": first}
-
-
-def test_the_champion_is_compared_under_the_lock_of_those_who_change_it(versions: Registry) -> None:
-    first, second, third = (versions.version() for _ in range(3))
-    versions.release(first)
-    versions.before.append(second)
-    assert versions.release(third).is_champion
-    assert versions.asked == [None, first, second]
-    assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
 
 
 def test_two_processes_that_set_the_champion_at_the_same_moment_are_reported(

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mlflow.utils.file_utils import local_file_uri_to_path
 
 from assets.release import aliases, champions, health, promotion
 from assets.release import candidate as candidates
+from assets.release.lineage import read
+from assets.release.origin import ARTEFACTS, FOLDER
 from assets.release.registry import Released
 from tests.assets.conftest import Registry, Store, champion_files
 from tests.cli.conftest import Xc, entry, offered
@@ -442,6 +445,29 @@ def test_a_damaged_champion_is_seen_and_repaired(damaged: Path, xc: Xc, store: S
     assert "previous" not in pointed(store), "the damaged version cannot be rolled back to"
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert xc("promote", "--dataset", "toy", "--repair").out == f"version {version.version} of xc-toy is whole\n"
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_repaired_version_is_made_again_from_the_same_files(
+    damaged: Path, xc: Xc, own: Workspace, store: Store, tmp_path: Path, recorded: bool
+) -> None:
+    """The project may have changed since. Its own files are taken if those of the version are damaged."""
+    before = store.client.get_model_version("xc-toy", "1")
+    artefacts = Path(local_file_uri_to_path(store.client.get_run(before.run_id).info.artifact_uri), FOLDER, ARTEFACTS)
+    whole = artefacts.read_bytes()
+    own.params.path.write_text(f"{own.params.path.read_text()}# changed\n")
+    if not recorded:
+        artefacts.write_bytes(b"\xff" * len(whole))
+    try:
+        assert xc("promote", "--dataset", "toy", "--repair").code == 0
+    finally:
+        artefacts.write_bytes(whole)
+    old, new = (
+        read(store.client, "toy", version, tmp_path / str(version)) for version in (1, pointed(store)["champion"])
+    )
+    assert (old.files.keys(), old.artefacts) == (new.files.keys(), new.artefacts)
+    assert new.files["params.yaml"].read_text().endswith("# changed\n") is not recorded
+    assert new.tags["dagster_run"] == ("r1" if recorded else "none, made on the command line")
 
 
 @pytest.mark.parametrize(("spoil", "found"), [(None, "whose content has changed"), (Path.unlink, "no file ")])

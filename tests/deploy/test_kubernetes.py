@@ -17,7 +17,7 @@ import dagster as dg
 import pytest
 from ruamel.yaml import YAML
 
-from pipelines.pods import GPUS, gpu_tags
+from pipelines.jobs import GPUS, gpu_tags
 from xc_core.cli.predict import predict
 from xc_core.cli.predict_files import Share
 from xc_core.errors import ConfigError

@@ -100,7 +100,7 @@ def test_large_scores_neither_overflow_nor_lose_their_gradient(name: str) -> Non
 @pytest.mark.parametrize("changes", [{"temperature": 0.0}, {"forward": 1.1}, {"forward": -0.1}])
 def test_settings_that_mean_nothing_are_refused(changes: dict[str, float]) -> None:
     ((name, value),) = changes.items()
-    expected = "0.001 to 100" if name == "temperature" else "between 0 and 1"
+    expected = "0.001 to 100" if name == "temperature" else "0 to 1"
     with pytest.raises(ConfigError, match=f"found {name} {value}\n  expected: {expected}"):
         SupCon(**changes)
 

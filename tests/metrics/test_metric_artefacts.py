@@ -17,7 +17,8 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, MissingError
 from xc_core.metrics import plots
 from xc_core.metrics.evaluation import FUSION, Evaluation, Learnt, write_evaluation
-from xc_core.metrics.leaderboard import COSTS, LEARNT, METRICS, SPENT, Leaderboard, group, markdown, write_leaderboard
+from xc_core.metrics.leaderboard import COSTS, LEARNT, SPENT, Leaderboard, group, markdown, write_leaderboard
+from xc_core.metrics.names import TABLE
 from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.shapes import Shortlist
 
@@ -76,7 +77,7 @@ def row(recipe: str, value: float, **changes: Any) -> dict[str, Any]:
     intervals = {"P_at_1_low": value - 1, "P_at_1_high": value + 1, "PSP_at_5_low": 1.0, "PSP_at_5_high": 2.0}
     spent = {**dict.fromkeys(COSTS, 0.123456), **dict.fromkeys(SPENT, 1234.5), "train_seconds": 2469.0}
     learnt = {**dict.fromkeys(LEARNT, "train"), "group": group(2.7), "machines": ["a Xeon, 1 thread"]}
-    figures = {**dict.fromkeys(METRICS, value), **intervals, **spent, **learnt}
+    figures = {**dict.fromkeys(TABLE, value), **intervals, **spent, **learnt}
     return {"recipe": recipe, **figures, "p_value": 0.25, **changes}
 
 

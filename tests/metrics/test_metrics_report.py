@@ -95,8 +95,10 @@ def test_an_interval_has_the_coverage_that_it_claims(
 ) -> None:
     monkeypatch.setattr(report_module, "BOOTSTRAPS", 200)
     monkeypatch.setattr(ranking, "GROUPS", groups)
+    for module in (ranking, report_module):
+        monkeypatch.setattr(module, "LEVEL", level)
     random = np.random.default_rng(1)
-    found = [intervals(bernoulli(random, 150), seed=i, level=level) for i in range(250)]
+    found = [intervals(bernoulli(random, 150), seed=i) for i in range(250)]
     for name, true in TRUE.items():
         covered = np.mean([one[name][0] <= true <= one[name][1] for one in found])
         assert least < covered < most, name

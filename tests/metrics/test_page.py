@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from xc_core.metrics.names import NARROW
 from xc_core.metrics.page import Page
 
 HOSTILE = "<script>alert(1)</script><img src='http://127.0.0.1:9/p.png' onerror=x>\"'&\x9b31m\u202e"
-METRICS = ("P_at_1", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_5", "R_at_10")
 BIN = {"labels": 3.0, "positives": 40.0, "P_at_5_points": 1.5, "recall_at_1": 10.0, "recall_at_5": 50.0}
 
 
 def page(text: str = "a text", **changes: Any) -> Page:
-    found = dict.fromkeys(METRICS, 12.345)
+    found = dict.fromkeys(NARROW, 12.345)
     label = {"label": text, "true": True, "fused": 0.5, "scores": {"label_text": 0.25, "classifier": None}}
     example = {"uid": text, "text": text, "right": True, "predicted": [label], "true": [text]}
     wrong = {**example, "right": False, "predicted": [{**label, "true": False}], "uid": "second"}
@@ -25,7 +25,7 @@ def page(text: str = "a text", **changes: Any) -> Page:
         "documents": 1234,
         "positives": 99,
         "metrics": {**found, "P_at_1": float("nan")},
-        "intervals": dict.fromkeys(METRICS, (1.0, 2.0)),
+        "intervals": dict.fromkeys(NARROW, (1.0, 2.0)),
         "bins": {name: {**BIN, "recall_at_10": float("nan")} for name in ("tail", "torso", "head")},
         "ablation": {"fusion": found, "label_text": found},
         "candidates": {"fusion": "all scores"},
@@ -121,7 +121,7 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_the_first_row_of_the_ablation_is_the_whole_model() -> None:
-    rows = dict.fromkeys(("classifier", "fusion", "label_text", "sum"), dict.fromkeys(METRICS, 1.0))  # as in the file
+    rows = dict.fromkeys(("classifier", "fusion", "label_text", "sum"), dict.fromkeys(NARROW, 1.0))  # as in the file
     table = page(report={**page().report, "ablation": rows}).html().split("What each score gives")[1]
     named = re.findall(r"<tr><td>(\w+)</td>", table.split("</table>")[0])
     assert named == ["fusion", "classifier", "label_text", "sum"]

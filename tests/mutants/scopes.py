@@ -51,7 +51,7 @@ SCOPES = (
     Scope("xc_core/fusion", ("tests/fusion", "tests/stages/test_fusion_fallback.py",
                                "tests/stages/test_fusion_dial.py", *SETTINGS)),
     Scope("xc_core/infer", ("tests/infer", "tests/serve/test_questions.py", "tests/test_bundle.py",
-                            "tests/cli/test_predict_command.py")),
+                            "tests/cli/test_predict_command.py", "tests/stages/test_fusion_families.py")),
     Scope("xc_core/losses", ("tests/losses", "tests/contracts/test_loss_contract.py", *SETTINGS),
           ("tests/losses/test_slots.py",)),
     Scope("xc_core/metrics", ("tests/metrics/test_ranking_metrics.py", "tests/metrics")),

@@ -143,7 +143,6 @@ def check_parts(task: Any, stage: EncoderSettings | ClassifierSettings, document
     check_order(task, stage, documents)
     assert type(task.negatives) is type(stage.negatives.build(documents, stage.seed))
     assert (task.negatives.settings, task.negatives.seed) == (stage.negatives, stage.seed)
-    assert task.seed == stage.seed
 
 
 def table_of(head: TableHead) -> list[Any]:
@@ -186,7 +185,7 @@ def check_encoder(task: Any, encoder: EncoderSettings) -> None:
     assert ("rows" in head_of(task.head)) == encoder.joint
     assert task.optimizer.config == encoder.optim
     assert task.data.augmented == encoder.augment
-    assert task.radius == encoder.order.radius
+    assert task.settings == encoder
 
 
 def check_trainings(ran: dict[str, list[Any]], recipe: Recipe) -> None:
@@ -199,7 +198,7 @@ def check_trainings(ran: dict[str, list[Any]], recipe: Recipe) -> None:
     for task in ran["classifier"]:
         check_parts(task, classifier, task.data.documents)
         assert table_of(task.head) == [settings(classifier.loss.build()), classifier.loss.divisor, classifier.table]
-        assert task.dropout == classifier.dropout
+        assert (task.dropout, task.seed) == (classifier.dropout, classifier.seed)
 
 
 def check_fusion(fusion: FittedFusion, recipe: Recipe) -> None:

@@ -16,11 +16,12 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.errors import ConfigError
+from xc_core.infer.gathered import Candidates
 from xc_core.params import changed, deep_merged
 from xc_core.sampling import NEGATIVES, Documents, InBatch, Negatives, NegativeSource, PairPool, hard_negatives
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import PAD_ID, Shortlist
-from xc_core.stages import audit, fusion
+from xc_core.stages import audit
 from xc_core.train import encoder as training
 
 SIZE, LABELS = 40, 20
@@ -123,9 +124,9 @@ def test_both_trainings_both_searches_and_the_fusion_get_the_filters(
         return build(part, documents, seed)
 
     monkeypatch.setattr(InBatch, "build", spy)
-    gathered: list[fusion.Candidates] = []
-    gather = fusion._gathered
-    monkeypatch.setattr(fusion, "_gathered", lambda *args: gathered.append(gather(*args)) or gathered[-1])
+    gathered: list[Candidates] = []
+    gather = Candidates.of
+    monkeypatch.setattr(Candidates, "of", lambda *args: gathered.append(gather(*args)) or gathered[-1])
     in_training, in_audit = (known_pairs_of_theorem1(module, monkeypatch) for module in (training, audit))
     changes = {"negatives": {"k": 4}, "scores": {"biased_rows": {"epochs": 1}}}
     filtered.params.declare_experiment("toy", "ngame", "ngame", deep_merged(TOY_CHANGES, changes))

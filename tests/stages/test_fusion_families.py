@@ -9,10 +9,9 @@ import pytest
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Inputs, Tree
-from xc_core.recipes.settings import FusionSettings
+from xc_core.infer.gathered import Candidates
 from xc_core.shapes import F32, I32, I64, Bool, Shortlist
 from xc_core.stages import fusion
-from xc_core.stages.fusion import Candidates
 
 N, K = 12, 5
 
@@ -31,14 +30,14 @@ def fitted_rows(families_N: I64, monkeypatch: pytest.MonkeyPatch) -> tuple[list[
     rows: list[list[int]] = []
     fit = Candidates.fit
 
-    def spy(self: Candidates, settings: Any, inputs: Any, weights_L: Any, own: Any = slice(None)) -> FittedFusion:
+    def spy(self: Candidates, rule: Any, inputs: Any, weights_L: Any, own: Any = slice(None)) -> FittedFusion:
         rows.append(np.arange(N)[own].tolist())
-        return fit(self, settings, inputs, weights_L, own)
+        return fit(self, rule, inputs, weights_L, own)
 
-    settings, inputs = FusionSettings(rule=Tree(), candidates=K), Inputs(("a", "b"), ("a", "b"))
-    whole = gathered().fit(settings, inputs, np.ones(K))
+    rule, inputs = Tree(), Inputs(("a", "b"), ("a", "b"))
+    whole = gathered().fit(rule, inputs, np.ones(K))
     monkeypatch.setattr(Candidates, "fit", spy)
-    ranked = fusion._ranked(settings, inputs, gathered(), np.ones(K), whole, families_N)
+    ranked = fusion._ranked(whole, inputs, gathered(), np.ones(K), families_N)
     return rows, ranked
 
 
@@ -55,13 +54,13 @@ def test_a_document_is_ranked_by_the_rule_that_was_fitted_without_its_family() -
     families_N, own = np.array([0, 1, 0, 2, 1, 3, 3, 3, 4, 0, 5, 4]), gathered()
     own.values_NKF[...] = np.random.default_rng(1).random((N, K, 2))
     own.values_NKF[np.arange(N), np.arange(N) % K, families_N % 2] = 9
-    settings, inputs = FusionSettings(rule=Tree(min_leaf=1, weight=0.1), candidates=K), Inputs(("a", "b"), ("a", "b"))
-    whole = own.fit(settings, inputs, np.ones(K))
-    ranked = fusion._ranked(settings, inputs, own, np.ones(K), whole, families_N)["fusion"]
+    rule, inputs = Tree(min_leaf=1, weight=0.1), Inputs(("a", "b"), ("a", "b"))
+    whole = own.fit(rule, inputs, np.ones(K))
+    ranked = fusion._ranked(whole, inputs, own, np.ones(K), families_N)["fusion"]
     for row in range(N):
         others = np.flatnonzero(families_N % 2 != families_N[row] % 2)
-        expected = own.rank(own.fit(settings, inputs, np.ones(K), others), np.array([row]))
-        seen = own.rank(own.fit(settings, inputs, np.ones(K), np.setdiff1d(np.arange(N), others)), np.array([row]))
+        expected = own.rank(own.fit(rule, inputs, np.ones(K), others), np.array([row]))
+        seen = own.rank(own.fit(rule, inputs, np.ones(K), np.setdiff1d(np.arange(N), others)), np.array([row]))
         np.testing.assert_array_equal(ranked.scores_NK[row], expected.scores_NK[0])
         np.testing.assert_array_equal(ranked.ids_NK[row], expected.ids_NK[0])
         assert not np.array_equal(expected.scores_NK, seen.scores_NK), "a rule that has seen it would rank otherwise"

@@ -33,6 +33,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.folds import FINAL
 from xc_core.data.splits import VALIDATION, drawn
 from xc_core.fusion import FittedFusion, Inputs, Pairs, Tree
+from xc_core.infer import score
 from xc_core.params import deep_merged
 from xc_core.scores import LabelWords, Neighbours, Query, ScoreData
 from xc_core.shapes import F32, I64
@@ -200,13 +201,13 @@ def test_a_document_is_searched_in_rows_that_have_not_seen_it(
 ) -> None:
     """The only candidate is the label whose row, or sum of row and text, is nearest."""
     found: list[I64] = []
-    search = fusion.candidates
+    search = score.candidates
 
     def spy(scores: Any, query: Query, k: int) -> Any:
         found.append(search(scores, query, k)[:, 0])
         return found[-1][:, None]
 
-    monkeypatch.setattr(fusion, "candidates", spy)
+    monkeypatch.setattr("xc_core.infer.gathered.candidates", spy)
     alone = {"candidates": 1, "rule": {"kind": "tree", "features": ["classifier"], "add": ["classifier"]}}
     train_and_fit(
         ready, {"fusion": alone, "scores": {"label_text": {"search": False}, "classifier": {"joined": joined}}}
@@ -233,7 +234,7 @@ def test_the_families_are_those_of_the_documents_that_are_compared(
     monkeypatch.setattr(Corpus, "families", lambda _, rows: rows)
     monkeypatch.setattr(fusion, "_ranked", lambda *own: given.append(own) or ranked(*own))
     train_and_fit(ready, {"fusion": {"candidates": LABELS}})
-    gathered, families_N, corpus = given[0][2], given[0][5], open_corpus(ready)
+    gathered, families_N, corpus = given[0][2], given[0][4], open_corpus(ready)
     assert sorted(families_N.tolist()) == corpus.rows(VALIDATION).tolist()
     truth = corpus.labels.rows(families_N)
     assert [gathered.truth.row(i).tolist() for i in range(len(truth))] == [

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import TOPICS, ToyWorld, make_workspace
 from xc_core.chain import run_stage
 from xc_core.data.corpus import Corpus
-from xc_core.data.names import label_names, old_places
+from xc_core.data.names import old_places, row_labels
 from xc_core.errors import MovedError
 
 
@@ -42,7 +42,7 @@ def test_a_name_is_the_uid_and_a_hash_of_the_text(tmp_path: Path, toy: ToyWorld)
         toy.labels[0]["content"] = content
         workspace = make_workspace(tmp_path / str(number), toy)
         run_stage(workspace, "corpus", "toy")
-        names.append(label_names(Corpus.open(workspace.folder("corpus", "toy"))))
+        names.append(row_labels(Corpus.open(workspace.folder("corpus", "toy"))))
     assert names[0]["uid"].to_list() == [f"L{i}" for i in range(len(TOPICS))]
     assert names[0].equals(names[1])
     assert (names[0]["text"] != names[2]["text"]).to_list() == [True] + [False] * 9

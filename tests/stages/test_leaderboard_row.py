@@ -16,7 +16,8 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.history import TrainedOn
 from xc_core.metrics.evaluation import Evaluation, Learnt
-from xc_core.metrics.leaderboard import METRICS, Leaderboard
+from xc_core.metrics.leaderboard import Leaderboard
+from xc_core.metrics.names import TABLE
 from xc_core.metrics.ranking import PerDocument
 from xc_core.params import deep_merged
 from xc_core.stages import leaderboard
@@ -33,7 +34,7 @@ LEARNT = Learnt(
 def row(costs: dict[str, dict[str, float]], recalls: dict[str, float] | None = None, **learnt: Any) -> dict[str, Any]:
     intervals = {"P_at_1": [1.0, 2.0], "PSP_at_5": [3.0, 4.0]}
     found: Any = SimpleNamespace(
-        metrics=dict.fromkeys(METRICS, 1.5),
+        metrics=dict.fromkeys(TABLE, 1.5),
         report={"intervals": intervals, "index_recall": recalls or {}},
         learnt=Learnt(**{**vars(LEARNT), **learnt}),
     )
@@ -108,7 +109,7 @@ def test_the_best_of_a_group_has_the_highest_precision(monkeypatch: pytest.Monke
     monkeypatch.setattr(leaderboard, "write_leaderboard", lambda build, found, dataset: rows.extend(found))
     report = {"intervals": {"P_at_1": [1.0, 2.0], "PSP_at_5": [3.0, 4.0]}, "index_recall": {}}
     found = {
-        recipe: SimpleNamespace(metrics=dict.fromkeys(METRICS, 1.5) | {"P_at_1": precision}, report=report,
+        recipe: SimpleNamespace(metrics=dict.fromkeys(TABLE, 1.5) | {"P_at_1": precision}, report=report,
                                 learnt=LEARNT, figures=lambda: None)
         for recipe, precision in (("ngame", 40.0), ("house", 60.0), ("renee", 50.0), ("dpr", None))
     }  # fmt: skip

@@ -47,11 +47,13 @@ def test_the_recall_is_the_share_of_the_true_hard_negatives_that_are_found(
 
 
 @pytest.mark.usefixtures("fake_card")
-@pytest.mark.parametrize(("device", "kinds"), [(CPU, ["both", "exact"]), (CARD, ["exact", "exact"])])
-def test_no_graph_is_built_on_a_card(
-    device: Device, kinds: list[str], copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("device", "up_to", "first"), [(CPU, base.BATCHES_EXACT_UP_TO, "exact"), (CPU, 5, "hnsw"), (CARD, 5, "exact")]
+)
+def test_no_graph_is_built_if_exact_search_of_batches_is_faster(
+    device: Device, up_to: int, first: str, copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would answer no search: nearly all are of many documents at once."""
+    """All searches are of many documents at once."""
     built: list[str] = []
 
     def spread(part: IndexPart, *given: Any) -> Search:
@@ -60,8 +62,9 @@ def test_no_graph_is_built_on_a_card(
         return index
 
     monkeypatch.setattr(base, "EXACT_UP_TO", 5)
+    monkeypatch.setattr(base, "BATCHES_EXACT_UP_TO", up_to)
     monkeypatch.setattr(Device, "chosen", lambda: device)
     monkeypatch.setattr(negatives, "spread", spread)
     edit(copied, {"experiments/toy_ngame/stages/negatives/k": 4})
     assert run_stage(copied, "negatives", "toy", "ngame").facts["recall"] == 1.0
-    assert built == kinds
+    assert built == [first, "exact"]

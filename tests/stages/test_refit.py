@@ -23,7 +23,7 @@ from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.errors import MovedError
 from xc_core.fusion import Inputs, Tree
 from xc_core.infer.bundle import open_predictor
-from xc_core.recipes.settings import FusionSettings
+from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.shapes import I64
 from xc_core.stages import fusion
 
@@ -91,33 +91,18 @@ def test_validation_documents_are_scored_by_scores_that_have_not_seen_them(
 ) -> None:
     corpus = open_corpus(both[True])
     made, asked = documents(corpus, refit=True), []
-    gathered = fusion._gathered
+    gathered = Candidates.of
 
-    def noted(settings: Any, own: Corpus, embeddings: Any, scores: Any, held: fusion.HeldOut) -> Any:
+    def noted(held: HeldOut, own: Corpus, embeddings: Any, scores: Any, k: int) -> Any:
         asked.append((scores["neighbours"].truth.indices, set(held.rows)))
-        return gathered(settings, own, embeddings, scores, held)
+        return gathered(held, own, embeddings, scores, k)
 
-    monkeypatch.setattr(fusion, "_gathered", noted)
+    monkeypatch.setattr(Candidates, "of", noted)
     run_stage(both[True], "fusion", "toy", "ngame", force=True)
     for name, (voted, rows) in zip(HELD, asked, strict=True):
         assert not rows & set(made[name])
         np.testing.assert_array_equal(voted, corpus.labels.rows(made[name]).indices)
     assert set.union(*(rows for _, rows in asked)) == set(corpus.rows(VALIDATION))
-
-
-def test_parts_are_joined_in_the_order_of_their_documents() -> None:
-    rows = np.array([5, 9, 2, 7, 8])
-    parts = []
-    for own, width in ((rows[:2], 2), (rows[2:], 3)):
-        ids = np.repeat(own[:, None], width, axis=1).astype(np.int32)
-        truth = LabelMatrix.from_pairs(np.arange(len(own)), own, (len(own), 10))
-        parts.append(fusion.Candidates(ids, np.stack([ids, -ids], axis=2).astype(np.float32), ids > 5, ids > 0, truth))
-    whole = fusion.Candidates.concat(parts, rows)
-    assert whole.ids_NK.tolist() == [[2] * 3, [5, 5, -1], [7] * 3, [8] * 3, [9, 9, -1]]
-    assert whole.values_NKF[1].tolist() == [[5, -5], [5, -5], [0, 0]]
-    assert whole.positive_NK.tolist() == [[False] * 3, [False] * 3, [True] * 3, [True] * 3, [True, True, False]]
-    assert whole.found_NK[4].tolist() == [True, True, False]
-    assert whole.truth.indices.tolist() == [2, 5, 7, 8, 9]
 
 
 def test_one_training_is_left_out_if_a_half_is_enough_for_the_fusion(copied: Workspace, edit: Edit) -> None:
@@ -232,12 +217,12 @@ def test_the_fusion_is_compared_on_documents_it_was_not_fitted_on() -> None:
     positive_NK[np.arange(size), random.integers(0, candidates, size)] = True
     noise_NKF = random.standard_normal((size, candidates, 1)).astype(np.float32)
     truth = LabelMatrix(np.arange(size + 1), np.nonzero(positive_NK)[1].astype(np.int32), candidates)
-    gathered = fusion.Candidates(ids_NK, noise_NKF, positive_NK, np.ones_like(positive_NK), truth)
-    settings = FusionSettings(rule=Tree(weight=0, depth=30, min_leaf=1))
+    gathered = Candidates(ids_NK, noise_NKF, positive_NK, np.ones_like(positive_NK), truth)
+    rule = Tree(weight=0, depth=30, min_leaf=1)
     inputs, weights_L = Inputs(("classifier",), ("classifier",)), np.ones(candidates)
-    fitted = gathered.fit(settings, inputs, weights_L)
+    fitted = gathered.fit(rule, inputs, weights_L)
     by_heart = gathered.rank(fitted)
     assert truth.contains(np.arange(size), by_heart.ids_NK[:, 0]).mean() > 0.9
-    ranked = fusion._ranked(settings, inputs, gathered, weights_L, fitted, np.arange(size))
+    ranked = fusion._ranked(fitted, inputs, gathered, weights_L, np.arange(size))
     found = fusion._per_document(ranked, truth, weights_L)
     assert found["fusion"].total()["P_at_1"] < 40, "a fifth is chance"

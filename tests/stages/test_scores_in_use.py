@@ -14,12 +14,11 @@ from tests.stages.halves import HELD, open_corpus, open_embeddings, open_scores,
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.folds import FINAL
 from xc_core.data.splits import TEST
-from xc_core.infer import score
+from xc_core.infer import gathered, score
 from xc_core.infer.bundle import open_predictor
 from xc_core.params import deep_merged
 from xc_core.scores import FittedScore, Query
 from xc_core.shapes import F32, I32, I64
-from xc_core.stages import fusion
 
 RECIPE = "freq-ns"
 EVERYTHING: dict[str, Any] = {
@@ -51,7 +50,7 @@ def asked_by(workspace: Workspace, stage: str, recipe: str) -> list[Asked]:
         return search(scores, query, k)
 
     with pytest.MonkeyPatch.context() as patch:
-        for user in (score, fusion):
+        for user in (score, gathered):
             patch.setattr(user, "candidates", spy)
         run_stage(workspace, stage, "toy", recipe, force=True)
     return found

@@ -153,7 +153,7 @@ def test_the_mask_of_a_step_depends_on_seed_and_step_alone(
     for seed, step in ((0, 5), (0, 5), (0, 6), (1, 5)):
         task = joint(share, dropout=0.3)
         task.start_epoch(0)
-        task.seed = seed
+        task.settings = replace(task.settings, seed=seed)
         task.step(DOCS, step, 1.0)
     assert torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], seen[2])

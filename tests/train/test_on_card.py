@@ -61,7 +61,7 @@ def test_m1_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(name: str, smal
     assert_same_state(card, cpu)
     assert isinstance(card.documents.rows_ND, CardTensor)
     kept = bool(card.documents.rows_ND.cpu().any())
-    assert kept == card.keeps[0], "the vectors of the steps are in the bank, if something reads them"
+    assert kept == card.settings.keeps[0], "the vectors of the steps are in the bank, if something reads them"
 
 
 @pytest.mark.parametrize("name", ["ngame", "house", "unidec", "astra"])

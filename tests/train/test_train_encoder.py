@@ -123,16 +123,19 @@ def test_a_refresh_sees_the_bank_and_encodes_nothing(
     assert 0 <= figures["missed"] <= 1
 
 
-def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(encoder_task: Make, small: Any, tmp_path: Path) -> None:
+def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(
+    encoder_task: Make, small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their vectors in the bank are zero, so they would count as distant positives. The last label has no document."""
     task = encoder_task(data=replace(small.data(), truth=small.truth.only(np.arange(5) < 4)))
     train(task, tmp_path / "run", epochs=1)
-    task.radius, task.label_bank_LD[:3] = 1.3, 0
+    monkeypatch.setattr(type(task.settings.order), "radius", 1.3)
+    task.label_bank_LD[:3] = 0
     seen = np.any(task.label_bank_LD, axis=1)
     assert (task.data.truth.frequency_L()[:3] > 0).all()
     figures = task.start_epoch(1)
     pairs = [(i, x) for i, x in zip(*task.data.truth.pairs(), strict=True) if seen[x]]
-    far = [math.dist(task.bank_ND[i], task.label_bank_LD[x]) > task.radius for i, x in pairs]
+    far = [math.dist(task.bank_ND[i], task.label_bank_LD[x]) > 1.3 for i, x in pairs]
     assert figures["eps1"] == pytest.approx(np.mean(far), abs=1e-6)
     used = task.data.truth.frequency_L() > 0
     assert not used.all()

@@ -64,7 +64,7 @@ class Arrival:
         before = _replaced(self.workspace, self.dataset, self.inner)
         if before is None:
             return None
-        after = Corpus.open(self.inner.folder("corpus", self.dataset))
+        after = self.inner.open(Corpus, self.dataset)
         settings = self.workspace.params.dataset(self.dataset)
         difference = Difference.of(before, after)
         allowed = settings.update.allow_loss if allow_loss is None else allow_loss
@@ -87,7 +87,7 @@ class Arrival:
 def present_corpus(workspace: Workspace, dataset: str) -> Corpus:
     """Return the corpus of a dataset, made again first if it is out of date; only that is reported."""
     if states(workspace, workspace.params.dataset(dataset))["corpus"].status is Status.FRESH:
-        return Corpus.open(workspace.folder("corpus", dataset))
+        return workspace.open(Corpus, dataset)
     return Corpus.open(run_stage(workspace, "corpus", dataset).folder)
 
 
@@ -97,7 +97,7 @@ def _replaced(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | 
     Returns None if these cannot be read either.
     """
     try:
-        return Corpus.open(workspace.folder("corpus", dataset))
+        return workspace.open(Corpus, dataset)
     except (MissingError, CorruptError):
         aside = Workspace(inner.root / "before")
     try:

@@ -170,7 +170,7 @@ class _Estimate:
     def of(cls, workspace: Workspace, experiment: Experiment) -> _Estimate:
         """Open the corpus and the tokens, and build the encoder."""
         recipe, name = experiment.recipe, experiment.dataset.name
-        corpus = Corpus.open(workspace.folder("corpus", name))
+        corpus = workspace.open(Corpus, name)
         tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
         encoder = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed)
         encoder.on(Device.chosen())

@@ -76,10 +76,7 @@ class Context(Generic[S]):
     others: Others | None = None
 
     def read(self, artefact: type[A]) -> A:
-        """Open an input.
-
-        Raises ConfigError if the stage does not declare it.
-        """
+        """Open an input; raise ConfigError if the stage does not declare it."""
         if artefact.kind not in self.inputs:
             raise ConfigError(
                 f"a stage that reads {artefact.kind}, which it does not declare",

@@ -41,8 +41,8 @@ def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfi
 
     Raises MissingError, CorruptError for artefacts that cannot be read.
     """
-    corpus = Corpus.open(workspace.folder("corpus", dataset))
-    tables = LabelTables.open(workspace.folder("classifier", dataset, recipe))
+    corpus = workspace.open(Corpus, dataset)
+    tables = workspace.open(LabelTables, dataset, recipe)
     folder = workspace.folder("model", dataset, recipe)
     model, predictor = steady(folder, lambda: ((own := Model.open(folder)), own.predictor()))
     known, trained = set(predictor.uids), set(tables.labels()["uid"].gather(_trained(tables)).to_list())

@@ -145,7 +145,7 @@ def recorded(workspace: Workspace, stage: Stage, partition: Partition) -> Mappin
 def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:
     """Return a hash over names and contents; files are read again only if size, date or inode of one has changed."""
     facts = {name: [p.stat().st_size, p.stat().st_mtime_ns, p.stat().st_ino] for name, p in files.items()}
-    known = _cached(cache)
+    known = readable(cache)
     if known.get("facts") != facts:
         known = {
             "facts": facts,
@@ -156,7 +156,8 @@ def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:
     return str(known["digest"])
 
 
-def _cached(path: Path) -> dict[str, Any]:
+def readable(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of the state; empty if there is none or it cannot be read."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -86,4 +86,4 @@ def check_unseen(workspace: Workspace, partition: Partition) -> None:
     folder = workspace.folder("classifier", *partition.place)
     with suppress(MissingError):
         tables = LabelTables.open(folder)
-        tables.check_unseen(Corpus.open(workspace.folder("corpus", partition.dataset.name)))
+        tables.check_unseen(workspace.open(Corpus, partition.dataset.name))

@@ -249,12 +249,12 @@ def _run(
     inner.params.declare_dataset(NAME, config)
     whole = inner.params.declare_experiment(NAME, NAME, base, changes)
     stages = {stage: _stage(inner, stage, runs.get(stage, 1)) for stage in ("corpus", "tokens")}
-    corpus = Corpus.open(inner.folder("corpus", NAME))
+    corpus = inner.open(Corpus, NAME)
     world = World.of(corpus, Tokenised.open(input_folder(inner, "tokens", whole)))
     trainings = training_seconds(inner, whole)
     inner.params.declare_experiment(NAME, NAME, base, deep_merged(changes, _short(whole.recipe, world)))
     stages |= {stage: _stage(inner, stage, runs.get(stage, 1)) for stage in TRAIN_STAGES if stage not in stages}
-    width = Embeddings.open(inner.folder("embeddings", NAME, NAME)).width
+    width = inner.open(Embeddings, NAME, NAME).width
     return Pilot(world, trainings, stages), width
 
 

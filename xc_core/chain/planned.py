@@ -76,7 +76,7 @@ class Subject:
 
 def world_of(workspace: Workspace, experiment: Experiment) -> World:
     """Return the size of an experiment's data; raise MissingError if it is not tokenised."""
-    corpus = Corpus.open(workspace.folder("corpus", experiment.dataset.name))
+    corpus = workspace.open(Corpus, experiment.dataset.name)
     return World.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
 
 
@@ -113,7 +113,7 @@ def _measured(workspace: Workspace, subject: Subject) -> Rates:
     if experiment is None:
         source = Source.made_up(world, subject.recipe.encoder.encoder.tokenizer)
         return measured(workspace, subject.base, subject.changes, source)
-    corpus = Corpus.open(workspace.folder("corpus", experiment.dataset.name))
+    corpus = workspace.open(Corpus, experiment.dataset.name)
     rates = measured(workspace, subject.base, subject.changes, Source.of_corpus(corpus, world))
     return replace(rates, timed=Timed(world, training_seconds(workspace, experiment)))
 

@@ -19,7 +19,7 @@ from xc_core.chain.context import Context, Others, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
-from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, recorded, write_settings
+from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, readable, recorded, write_settings
 from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
@@ -271,7 +271,7 @@ def _others(job: _Job) -> Others:
                 expected="one that is up to date",
                 do=workspace.params.train_command(dataset, recipe),
             )
-        return artefact.open(workspace.folder(artefact.kind, dataset, recipe))
+        return workspace.open(artefact, dataset, recipe)
 
     def costs(recipe: str) -> dict[str, dict[str, float]]:
         return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in of_scope("experiment")}
@@ -316,8 +316,4 @@ def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
 
 def _read_cost(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, Any]:
     """Return the costs and the machine of the last run of a stage; a record that cannot be read counts as none."""
-    try:
-        content = json.loads(workspace.scratch("cost", stage, dataset, recipe).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return readable(workspace.scratch("cost", stage, dataset, recipe))

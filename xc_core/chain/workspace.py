@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from xc_core import artifacts
+from xc_core.chain.context import A
 from xc_core.chain.incoming import recover
 from xc_core.chain.names import SETTINGS, checked_name
 from xc_core.chain.params_file import ParamsFile
@@ -76,6 +77,10 @@ class Workspace:
     def folder(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the folder of an artefact; ``recipe`` is ignored for a stage that runs per dataset."""
         return self._place(dataset, recipe if STAGES[stage].scope == "experiment" else None, stage) / stage
+
+    def open(self, artefact: type[A], dataset: str, recipe: str | None = None) -> A:
+        """Open and verify an artefact; raises MissingError, CorruptError."""
+        return artefact.open(self.folder(artefact.kind, dataset, recipe))
 
     def settings_file(self, stage: Stage, dataset: str, recipe: str | None) -> Path:
         """Return the file of a stage's resolved settings, which DVC compares."""

@@ -6,14 +6,13 @@ from xc_core.classifiers.foreseen import foreseen_rows
 from xc_core.classifiers.one_vs_rest import Descent, GradientError, TableHead, gradient_error, marks
 from xc_core.classifiers.schedule import schedule
 from xc_core.classifiers.searched import Searched
-from xc_core.classifiers.shard import WHOLE, Shard
+from xc_core.classifiers.shard import Shard
 from xc_core.classifiers.storage import MAPPED
 from xc_core.classifiers.table import LabelTable, TableConfig
 from xc_core.classifiers.tables import LabelTables, TablesWriter
 
 __all__ = [
     "MAPPED",
-    "WHOLE",
     "BiasConfig",
     "Descent",
     "GradientError",

@@ -56,10 +56,7 @@ class LabelTables:
 
     @classmethod
     def open(cls, folder: Path) -> LabelTables:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         content = json.loads((folder / _CONTENT).read_text("utf-8"))
         history = read_history(folder) or {}

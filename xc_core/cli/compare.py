@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xc_core.cli.options import dataset_option
+from xc_core.metrics.names import titled
 
 if TYPE_CHECKING:
     from xc_core.chain import Workspace
@@ -32,12 +33,11 @@ def compare(dataset: str, ours: str, theirs: str) -> None:
     click.echo(f"{dataset}: {ours} minus {theirs}, points of percent")
     for name, difference in found.items():
         if math.isnan(difference.points):
-            click.echo(f"{name.replace('_at_', '@'):<8}{'-':>8}   no test document has a label")
+            click.echo(f"{titled(name):<8}{'-':>8}   no test document has a label")
             continue
         verdict = "" if difference.clear else "   not clear"
         click.echo(
-            f"{name.replace('_at_', '@'):<8}{difference.points:>+z8.2f}   "
-            f"[{difference.low:+z.2f}, {difference.high:+z.2f}]{verdict}"
+            f"{titled(name):<8}{difference.points:>+z8.2f}   [{difference.low:+z.2f}, {difference.high:+z.2f}]{verdict}"
         )
 
 
@@ -52,7 +52,7 @@ def _figures(workspace: Workspace, dataset: str, name: str) -> PerDocument:
 
     recipe, _, score = name.partition(":")
     _check_corpus(workspace, dataset, recipe)
-    evaluation = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
+    evaluation = workspace.open(Evaluation, dataset, recipe)
     found = evaluation.figures(score or FUSION)
     if found is None:
         known = evaluation.scores

@@ -132,6 +132,18 @@ def _choice(facts: dict[str, Any]) -> str:
     return "family" if facts["nearness"].get("nearer") and not facts["split"]["given"] else "uid"
 
 
+def _by_data(inner: Workspace, dataset: str, config: IngestConfig, ran: Ran) -> tuple[Ran, IngestConfig]:
+    """Split the corpus again if its data ask for another split; return it, and its settings."""
+    split = _choice(ran.facts)
+    if split == config.split:
+        return ran, config
+    report(f"ingest: splitting again with --split {split}: a {split} is held out as a whole")
+    report("ingest: the lines above are of the first split, those below of the second")
+    config = changed(config, split=split)
+    inner.params.declare_dataset(dataset, config)
+    return _with_split(inner, dataset, config, ran.facts), config
+
+
 def _with_split(inner: Workspace, dataset: str, config: IngestConfig, facts: dict[str, Any]) -> Ran:
     """Make the corpus by the settings ``config``, which differ from those of the present one in the split.
 
@@ -179,12 +191,8 @@ def place(
         else:
             _copy(path, source.files, inner.raw(dataset))
         ran = run_stage(inner, "corpus", dataset)
-        if choose and (split := _choice(ran.facts)) != config.split:
-            report(f"ingest: splitting again with --split {split}: a {split} is held out as a whole")
-            report("ingest: the lines above are of the first split, those below of the second")
-            config = changed(config, split=split)
-            inner.params.declare_dataset(dataset, config)
-            ran = _with_split(inner, dataset, config, ran.facts)
+        if choose:
+            ran, config = _by_data(inner, dataset, config, ran)
         what = Kind.SETTINGS if again else Kind.REPLACE
         difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
     if difference is not None:

@@ -16,6 +16,12 @@ from xc_core.params import MOST_NUMBER
 dataset_option = click.option("--dataset", required=True, help="Name of the dataset.")
 recipe_option = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
 force_option = click.option("--force", is_flag=True, help="Rebuild even if nothing changed.")
+host_option = click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. Other machines can reach any address except loopback.",
+)
 
 
 def _use_device(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

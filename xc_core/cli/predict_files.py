@@ -263,7 +263,7 @@ def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
         _check_column(column, csv_names(stream, where), where)
         stream.seek(0)
         for batch in csv_batches(stream, where, ROWS):
-            yield _texts(batch.column(column), where)
+            yield _strings(batch.column(column), where).to_pylist()
     except (pa.ArrowException, OSError, UnicodeError) as error:
         raise _unreadable(where, "CSV", error) from error
 
@@ -315,11 +315,6 @@ def _check_column(column: str, names: list[str], where: str) -> None:
         )
     if (count := names.count(column)) > 1:
         raise DataError(f"{count} columns {column!r}", expected="one", do="rename the others", where=where)
-
-
-def _texts(column: Any, where: str) -> list[str]:
-    texts: list[str] = _strings(column, where).to_pylist()
-    return texts
 
 
 def _strings(column: Any, where: str) -> Any:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from xc_core.metrics.names import TABLE, titled
 from xc_core.visible import counted, printable
 
 if TYPE_CHECKING:
     from xc_core.chain import Workspace
     from xc_core.metrics.evaluation import Evaluation
 
-COLUMNS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
 REFRESH: Final = "train again, or refresh (docs/runbook.md#refresh)"
 """What to do after a change of the data."""
 
@@ -23,7 +23,7 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
     from xc_core.chain.runner import read_costs
     from xc_core.metrics.evaluation import Evaluation
 
-    evaluation = Evaluation.open(workspace.folder("evaluation", dataset, recipe))
+    evaluation = workspace.open(Evaluation, dataset, recipe)
     documents = evaluation.report["documents"]
     click.echo(metrics_table(evaluation, f"{dataset} / {recipe}: {counted(documents, 'test document')}"))
     for name, words in evaluation.learnt.words().items():
@@ -45,11 +45,11 @@ def show_next(workspace: Workspace, dataset: str, how: str = "train again") -> N
 def metrics_table(evaluation: Evaluation, title: str) -> str:
     """Return the metrics of each score and of the fusion, with intervals, as an aligned table, in percent."""
     content = evaluation.report
-    lines = [title, f"{'':<12}" + "".join(f"{name.replace('_at_', '@'):>9}" for name in COLUMNS) + "   candidates of"]
+    lines = [title, f"{'':<12}" + "".join(f"{titled(name):>9}" for name in TABLE) + "   candidates of"]
     for row, values in content["ablation"].items():
-        cells = "".join(f"{_cell(values[name]):>9}" for name in COLUMNS)
+        cells = "".join(f"{_cell(values[name]):>9}" for name in TABLE)
         lines.append(f"{row:<12}{cells}   {content['candidates'][row]}")
-    low, high = zip(*(content["intervals"][name] for name in COLUMNS), strict=True)
+    low, high = zip(*(content["intervals"][name] for name in TABLE), strict=True)
     lines.append(f"{'95 % from':<12}" + "".join(f"{_cell(value):>9}" for value in low))
     lines.append(f"{'to':<12}" + "".join(f"{_cell(value):>9}" for value in high))
     return "\n".join(lines)
@@ -63,4 +63,4 @@ def show_leaderboard(workspace: Workspace, dataset: str) -> None:
     """Print the table of a leaderboard."""
     from xc_core.metrics.leaderboard import Leaderboard
 
-    click.echo(printable(Leaderboard.open(workspace.folder("leaderboard", dataset)).text))
+    click.echo(printable(workspace.open(Leaderboard, dataset).text))

@@ -2,6 +2,6 @@
 
 from xc_core.cluster.balanced import balanced_clusters, cluster_sizes
 from xc_core.cluster.clusters import Clusters
-from xc_core.cluster.quality import Theorem1, cohesion, theorem1
+from xc_core.cluster.quality import cohesion, theorem1
 
-__all__ = ["Clusters", "Theorem1", "balanced_clusters", "cluster_sizes", "cohesion", "theorem1"]
+__all__ = ["Clusters", "balanced_clusters", "cluster_sizes", "cohesion", "theorem1"]

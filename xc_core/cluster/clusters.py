@@ -31,10 +31,7 @@ class Clusters:
 
     @classmethod
     def open(cls, folder: Path) -> Clusters:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         return cls(*(np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("rows", "order", "sizes")))
 

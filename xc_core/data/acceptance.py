@@ -63,10 +63,7 @@ class AcceptanceSet:
 
     @classmethod
     def open(cls, folder: Path) -> AcceptanceSet:
-        """Open and verify the set at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the set at ``folder``; raise MissingError, CorruptError."""
         digest = artifacts.verify(folder, kind=cls.kind).digest()
         return cls(folder, AcceptanceFacts(**json.loads((folder / _CONTENT).read_text("utf-8"))), digest)
 

@@ -53,10 +53,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: Path) -> Corpus:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         digest = artifacts.verify(folder, kind=cls.kind).digest()
         return replace(cls.unsealed(folder), digest=digest)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import polars as pl
 
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.formats import Block, ReadOptions
-from xc_core.data.formats.base import shown
+from xc_core.data.formats.base import in_json
 from xc_core.data.formats.lines import blocks
 from xc_core.data.formats.tabular import table_rows
 from xc_core.data.formats.xc_json import object_of
@@ -74,7 +75,7 @@ def _reader(path: Path) -> Any:
         raise UsageError(path.name, expected=f"a name that ends in {', '.join((*TABLES, *LINES))}", do="rename it")
     if path.stat().st_size > MOST_BYTES:
         raise _too_large(f"{path.stat().st_size:,} bytes", path)
-    return _of_table if path.name.endswith(TABLES) else _of_lines
+    return partial(table_rows, with_labels=True) if path.name.endswith(TABLES) else _of_lines
 
 
 def _too_large(found: str, path: Path) -> DataError:
@@ -114,11 +115,6 @@ def _checked(block: Block, cells: list[list[Any]], allowed: Allowed, ids: Mappin
     return block
 
 
-def _of_table(path: Path, options: ReadOptions) -> Rows:
-    """Yield the rows of a table."""
-    return table_rows(path, options, with_labels=True)
-
-
 def _of_lines(path: Path, options: ReadOptions) -> Rows:
     """Yield the rows of a file of JSON lines: a uid in each row or in none."""
     with_uids, stem = None, path.name.split(".")[0]
@@ -148,13 +144,13 @@ def _problem(row: dict[str, Any], *, with_uids: bool) -> tuple[str, str] | None:
     """Return what was found in a wrong line, and what was expected."""
     for key, kind in (("text", str), ("labels", list)):
         if not isinstance(row.get(key), kind):
-            found = f"{key} {shown(row[key])}" if key in row else f"no {key}{nearest(key, row)}"
+            found = f"{key} {in_json(row[key])}" if key in row else f"no {key}{nearest(key, row)}"
             return found, f"the fields text and labels (a list of uids), as in {_FORM}"
     for label in row["labels"]:
         if isinstance(label, bool) or not isinstance(label, str | int):
-            return f"the label {shown(label)}", f"uids of labels, as in {_FORM}"
+            return f"the label {in_json(label)}", f"uids of labels, as in {_FORM}"
     if with_uids != ("uid" in row):
         return "no uid" if with_uids else "a uid, but none in the first line", "a uid in each line, or in none"
     if with_uids and (isinstance(row["uid"], bool) or not isinstance(row["uid"], str | int)):
-        return f"the uid {shown(row['uid'])}", "a string or a whole number, or no uid in any line"
+        return f"the uid {in_json(row['uid'])}", "a string or a whole number, or no uid in any line"
     return None

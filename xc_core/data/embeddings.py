@@ -40,10 +40,7 @@ class Embeddings:
 
     @classmethod
     def open(cls, folder: Path) -> Embeddings:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         heads = int(json.loads((folder / _CONTENT).read_text("utf-8"))["heads"])
         documents, labels = (_mapped(folder / f"{side}.npy") for side in ("documents", "labels"))

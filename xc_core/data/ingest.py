@@ -21,7 +21,7 @@ from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
 from xc_core.data.formats.base import source_facts
 from xc_core.data.held import hold_out
-from xc_core.data.label_table import LabelTable
+from xc_core.data.label_table import LabelsWriter
 from xc_core.data.places import Place, place_of
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
@@ -168,7 +168,7 @@ class _CorpusWriter:
         self.allowed = Allowed.parse(self.config.allow)
         self.documents = 0
         self.accepted: Counter[str] = Counter()
-        self._label_table = LabelTable(self.folder, self.allowed)
+        self._label_table = LabelsWriter(self.folder, self.allowed)
         self._frequency: I64 = np.zeros(0, np.int64)
         self._test_frequency: I64 = np.zeros(0, np.int64)
         self._label_uids, self._doc_uids = Distinct(self.folder / "label-uids"), Distinct(self.folder / "document-uids")

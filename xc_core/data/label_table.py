@@ -18,7 +18,7 @@ from xc_core.data.places import Place
 FILE: Final = "labels.parquet"
 
 
-class LabelTable:
+class LabelsWriter:
     """Streams blocks of labels into the corpus at ``folder``; uids are not compared."""
 
     def __init__(self, folder: Path, allowed: Allowed) -> None:

@@ -17,7 +17,7 @@ from xc_core.data.cut import FAMILIES
 from xc_core.data.filters import generated_pairs
 from xc_core.data.formats import Layout, Source, source_facts
 from xc_core.data.ingest import IngestConfig
-from xc_core.data.label_table import LabelTable
+from xc_core.data.label_table import LabelsWriter
 from xc_core.errors import DataError
 from xc_core.linked import link_files
 
@@ -33,7 +33,7 @@ def with_more_labels(
     layout and the source of ``folder``, whose ``documents_stay``. Raises DataError for the first wrong label.
     """
     layout, source = opened
-    with LabelTable(build.path, Allowed.parse(config.allow)) as labels:
+    with LabelsWriter(build.path, Allowed.parse(config.allow)) as labels:
         for block in source.labels():
             labels.add(block)
     families = [FAMILIES] if (before.folder / FAMILIES).is_file() else []

@@ -15,7 +15,7 @@ _RENAMED: Final = 0.2
 """Share of labels whose text may have been edited since their rows were trained."""
 
 
-def label_names(corpus: Corpus) -> pl.DataFrame:
+def row_labels(corpus: Corpus) -> pl.DataFrame:
     """Return the uid of every label and a hash of its text (columns uid and text), in the order of the labels."""
     texts = corpus.texts_of("labels", np.arange(corpus.num_labels))
     hashes = [hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in texts]

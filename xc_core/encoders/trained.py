@@ -44,7 +44,7 @@ class TrainedEncoder:
     unit_rows: bool = True
     """True if these rows are unit vectors; otherwise products with them are logits."""
     row_labels: pl.DataFrame | None = None
-    """The labels of these rows (``data.names.label_names``), in their order."""
+    """The labels of these rows (``data.names.row_labels``), in their order."""
 
     @property
     def was_trained(self) -> bool:

@@ -269,10 +269,7 @@ class FittedFusion:
 
     @classmethod
     def open(cls, folder: Path) -> FittedFusion:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         return cls.read(folder)
 

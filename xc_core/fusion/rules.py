@@ -32,10 +32,7 @@ class Sum(Fusion):
 
 
 def summed(rule: Fusion, inputs: Inputs) -> FittedFusion:
-    """Return the plain sum of the scores that ``rule`` adds.
-
-    Raises ConfigError if there are none.
-    """
+    """Return the plain sum of the scores that ``rule`` adds; raise ConfigError if there are none."""
     add = rule.summed(inputs)
     if not add:
         raise ConfigError(

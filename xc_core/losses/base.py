@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.errors import ConfigError, XCError
+from xc_core.errors import XCError
 from xc_core.params import within
 from xc_core.plugins import Part, Table
 from xc_core.shapes import F32, I64, Bool
@@ -174,10 +174,15 @@ BIASES: Final = (-100.0, 100.0)
 sigmoid beyond the range is 0 or 1 in float32, so nothing is learnt."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Tempered(Loss):
-    """Base of losses that divide scores by ``temperature``, 0.001 to 100."""
+    """Base of losses that divide scores by a temperature."""
 
-    temperature: float
+    temperature: float = 0.05
+    """Divides the scores; 0.001 to 100."""
+
+    def __post_init__(self) -> None:
+        within(self, temperature=TEMPERATURES)
 
     @property
     def divisor(self) -> float:
@@ -226,15 +231,3 @@ class Stateless(Loss):
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """There is no state."""
-
-
-def check_temperature(config: Tempered) -> None:
-    """Raise ConfigError unless ``temperature`` is in ``TEMPERATURES``."""
-    within(config, temperature=TEMPERATURES)
-
-
-def check_share(config: object, name: str) -> None:
-    """Raise ConfigError unless the field ``name`` lies in [0, 1]."""
-    value = getattr(config, name)
-    if not 0 <= value <= 1:
-        raise ConfigError(f"{name} {value}", expected="between 0 and 1", do="fix the value")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from xc_core.losses.base import BIASES, LOSSES, PLAIN, Sampled, Stateless, Tempered, check_temperature
+from xc_core.losses.base import BIASES, LOSSES, PLAIN, Sampled, Stateless, Tempered
 from xc_core.params import within
 
 
@@ -26,14 +26,12 @@ class Bce(Stateless, Tempered):
     """
 
     separable = True
-    temperature: float = 0.05
-    """Divides the scores (cosines); 0.001 to 100."""
     bias: float = 0.0
     """Subtracted from every logit; -100 to 100. The same for all labels, so no ranking changes; rare labels
     start low."""
 
     def __post_init__(self) -> None:
-        check_temperature(self)
+        super().__post_init__()
         within(self, bias=BIASES)
 
     def __call__(

@@ -21,7 +21,6 @@ from xc_core.losses.base import (
     Sampled,
     Stateless,
     Tempered,
-    check_temperature,
 )
 from xc_core.losses.slots import Slots
 from xc_core.params import within
@@ -66,12 +65,6 @@ class _Rows:
 @dataclass(frozen=True, kw_only=True)
 class _OnRows(Stateless, Tempered):
     """A loss that sums over the selected rows and counts their chosen pairs."""
-
-    temperature: float = 0.05
-    """Divides the scores; 0.001 to 100."""
-
-    def __post_init__(self) -> None:
-        check_temperature(self)
 
     def __call__(
         self, scores_BU: Tensor, chosen_BU: Tensor, known_BU: Tensor, sampled: Sampled = PLAIN
@@ -161,13 +154,11 @@ class AugmentReduce(Tempered):
     """Settings of ``AugmentReduceLoss``."""
 
     code_version = "2"  # a document whose draws were all its own positive took the gradient of its batch away
-    temperature: float = 0.05
-    """Divides the scores; 0.001 to 100."""
     decay: float = 0.9
     """The t-th estimate of a pair's eta gets weight t^-decay; 0 to 1. Above 1 the first estimates would stay."""
 
     def __post_init__(self) -> None:
-        check_temperature(self)
+        super().__post_init__()
         within(self, decay=(0, 1))
 
     def build(self) -> BatchLoss:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from xc_core.errors import ConfigError
-from xc_core.losses.base import LOSSES, PLAIN, Sampled, Stateless, Tempered, check_share, check_temperature
+from xc_core.losses.base import LOSSES, PLAIN, Sampled, Stateless, Tempered
 from xc_core.losses.bce import Bce
 from xc_core.params import within
 
@@ -33,14 +33,12 @@ class _Softmax(Stateless, Tempered):
     """
 
     decoupled: ClassVar[bool]
-    temperature: float = 0.05
-    """Divides the scores (cosines); 0.001 to 100."""
     forward: float = 1.0
     """Share of the loss from documents to labels; the rest is from labels to documents."""
 
     def __post_init__(self) -> None:
-        check_temperature(self)
-        check_share(self, "forward")
+        super().__post_init__()
+        within(self, forward=(0, 1))
 
     @property
     def independent(self) -> bool:

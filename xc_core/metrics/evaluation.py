@@ -16,7 +16,8 @@ import numpy as np
 from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.data.history import TrainedOn
-from xc_core.metrics.ranking import KS, PerDocument, packed, unpacked
+from xc_core.metrics.names import KEPT
+from xc_core.metrics.ranking import PerDocument, packed, unpacked
 
 FUSION: Final = "fusion"
 """The name under which the figures of the whole model are stored, beside those of its scores."""
@@ -27,7 +28,6 @@ _METRICS: Final = "metrics.json"
 _REPORT: Final = "report.json"
 _FIGURES: Final = "per_document.npz"
 _EXAMPLES: Final = "examples.json"
-_KEPT: Final = (*(f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS), "R_at_10")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +87,7 @@ class Evaluation:
 
     @classmethod
     def open(cls, folder: Path) -> Evaluation:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         metrics, report = (json.loads((folder / name).read_text("utf-8")) for name in (_METRICS, _REPORT))
         return cls(folder, metrics, report)
@@ -130,6 +127,6 @@ def write_evaluation(
     build.json(_METRICS, report["metrics"])
     build.json(_REPORT, report)
     build.json(_EXAMPLES, examples)
-    arrays: dict[str, Any] = {**packed(figures, list(_KEPT))}
+    arrays: dict[str, Any] = {**packed(figures, list(KEPT))}
     np.savez(build.path / _FIGURES, **arrays)
     build.facts["metrics"] = report["metrics"]

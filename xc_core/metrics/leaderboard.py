@@ -12,6 +12,7 @@ import polars as pl
 from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.metrics import plots
+from xc_core.metrics.names import TABLE, titled
 
 SPENT: Final = (
     "encoder_documents",
@@ -25,7 +26,6 @@ SPENT: Final = (
 
 Those of encoder and classifier are of the trainings, those of scores and fusion of the whole stage.
 """
-METRICS: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
 COSTS: Final = (
     "mining_share",
     "peak_memory_mb",
@@ -54,10 +54,7 @@ class Leaderboard:
 
     @classmethod
     def open(cls, folder: Path) -> Leaderboard:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         return cls(folder)
 
@@ -110,11 +107,11 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    names = ["recipe", *METRICS, "P@1 95 %", "p", *LEARNT, *SPENT, *COSTS]
-    lines = ["| " + " | ".join(name.replace("_at_", "@").replace("_", " ") for name in names) + " |"]
+    names = ["recipe", *TABLE, "P@1 95 %", "p", *LEARNT, *SPENT, *COSTS]
+    lines = ["| " + " | ".join(titled(name).replace("_", " ") for name in names) + " |"]
     lines.append("| --- |" + " ---: |" * (len(names) - 1))
     for row in rows:
-        cells = [row["recipe"], *("-" if row[name] is None else f"{row[name]:.2f}" for name in METRICS)]
+        cells = [row["recipe"], *("-" if row[name] is None else f"{row[name]:.2f}" for name in TABLE)]
         cells += [f"{row['P_at_1_low']:.1f} to {row['P_at_1_high']:.1f}"]
         cells += ["best" if row["p_value"] is None else _p_text(row["p_value"])]
         cells += [row[name] for name in LEARNT]

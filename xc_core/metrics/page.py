@@ -9,17 +9,17 @@ from importlib import resources
 from typing import Any, Final
 
 from xc_core.metrics.evaluation import FUSION
+from xc_core.metrics.names import NARROW, titled
 from xc_core.metrics.report import BINS
 
 _TEMPLATE: Final = "page.html"
 _HEADLINE: Final = (
-    ("P_at_1", "P@1", "the first label is true"),
-    ("P_at_5", "P@5", "share of the first five that is true"),
-    ("nDCG_at_5", "nDCG@5", "the same, weighted by rank"),
-    ("PSP_at_5", "PSP@5", "rare labels weigh more"),
-    ("R_at_10", "R@10", "true labels among the first ten"),
+    ("P_at_1", "the first label is true"),
+    ("P_at_5", "share of the first five that is true"),
+    ("nDCG_at_5", "the same, weighted by rank"),
+    ("PSP_at_5", "rare labels weigh more"),
+    ("R_at_10", "true labels among the first ten"),
 )
-_COLUMNS: Final = ("P_at_1", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_5", "R_at_10")
 _LONGEST: Final = 600
 """Characters shown of a text."""
 _WIDEST: Final = 8
@@ -75,12 +75,12 @@ class Page:
             "count": _count,
             "interval": _interval,
             "width": _width,
-            "metric": _metric,
+            "metric": titled,
             "cut": _cut,
             "base64": _base64,
         }
         template = environment.from_string(resources.files(__package__).joinpath(_TEMPLATE).read_text("utf-8"))
-        return template.render(page=self, headline=_HEADLINE, columns=_COLUMNS, bins=_bins())
+        return template.render(page=self, headline=_HEADLINE, columns=NARROW, bins=_bins())
 
 
 def _bins() -> list[tuple[str, str]]:
@@ -117,10 +117,6 @@ def _interval(ends: Any) -> str:
 
 def _width(value: Any) -> str:
     return "0" if _missing(value) else f"{_WIDEST * min(max(value, 0), 100) / 100:.2f}"
-
-
-def _metric(name: str) -> str:
-    return name.replace("_at_", "@")
 
 
 def _cut(text: str, limit: int = _LONGEST) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from xc_core.metrics.names import titled
 from xc_core.shapes import F32, Array
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def leaderboard(folder: Path, rows: list[dict[str, Any]], title: str) -> None:
             names = [Name(row["recipe"], row["train_seconds"] / 60, row[metric]) for row in known]
             if names:
                 axis.scatter([name.x for name in names], [name.y for name in names], s=40, c=colour)
-            axis.set(xlabel="training time (minutes)", ylabel=metric.replace("_at_", "@"))
+            axis.set(xlabel="training time (minutes)", ylabel=titled(metric))
             axis.margins(0.1)
             _names_beside(axis, names)
         figure.suptitle(title, fontsize=11, color=INK)

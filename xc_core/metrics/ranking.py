@@ -15,10 +15,11 @@ from typing import Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
+from xc_core.metrics.names import KS, RECALL_KS
 from xc_core.shapes import F32, F64, I32, I64, Array, Bool, Shortlist, spans
 
-KS: Final = (1, 3, 5)
-RECALL_KS: Final = (10, 100)
+LEVEL: Final = 0.95
+"""Share of intervals that are meant to have the true figure."""
 GROUPS: Final = 8192
 """Groups of documents that a bootstrap draws from if there are more documents."""
 FEW: Final = 50
@@ -102,26 +103,26 @@ def quantiles(drawn_RM: F64, shares: tuple[float, float]) -> F64:
     return ends
 
 
-def widened(ends: F64, tables: Sequence[F64], level: float = 0.95) -> F64:
+def widened(ends: F64, tables: Sequence[F64]) -> F64:
     """Return the ends of bootstrap intervals (2 x M), or others for metrics of which a bootstrap says too little.
 
     Those are metrics of few documents (``of_few``), and metrics of which all resamples are the same (``of_same``).
     """
-    few, few_M = of_few(tables, level)
+    few, few_M = of_few(tables)
     same_M = ~few_M & (ends[1] - ends[0] < _SAME)  # False for nan
-    return np.where(few_M, few, np.where(same_M, of_same(tables, level), ends))
+    return np.where(few_M, few, np.where(same_M, of_same(tables), ends))
 
 
-def of_same(tables: Sequence[F64], level: float = 0.95) -> F64:
+def of_same(tables: Sequence[F64]) -> F64:
     """Return the ends of an interval of M metrics (2 x M) if all n documents have the same figure.
 
-    A share of at least q = (1 - level)^(1/n) of all documents has that figure: with a smaller share, n documents that
-    have it are drawn with a probability below 1 - level. The others may have any figure. If all n are right, this is
+    A share of at least q = (1 - LEVEL)^(1/n) of all documents has that figure: with a smaller share, n documents that
+    have it are drawn with a probability below 1 - LEVEL. The others may have any figure. If all n are right, this is
     the rule of three of Hanley and Lippman-Hand (1983): at most about 3/n are wrong. ``tables`` are those of
     ``of_few``; n is the effective number of documents.
     """
     figure_M = percent(tables[0].sum(0)) - (percent(tables[1].sum(0)) if len(tables) > 1 else 0)
-    same_M = (1 - level) ** (1 / np.maximum(_effective(tables[0]), 1))
+    same_M = (1 - LEVEL) ** (1 / np.maximum(_effective(tables[0]), 1))
     lowest = 0.0 if len(tables) == 1 else -100.0
     return figure_M * same_M + np.outer([lowest, 100.0], 1 - same_M)
 
@@ -132,7 +133,7 @@ def _effective(table_NM: F64) -> F64:
     return np.asarray(np.square(den_NM.sum(0)) / np.maximum(np.square(den_NM).sum(0), np.finfo(np.float64).tiny))
 
 
-def of_few(tables: Sequence[F64], level: float = 0.95) -> tuple[F64, Bool]:
+def of_few(tables: Sequence[F64]) -> tuple[F64, Bool]:
     """Return the ends of an interval of M metrics (2 x M), and which metrics have fewer than ``FEW`` documents (M).
 
     ``tables`` are ``columns`` of one model, or of two whose difference it is. Four documents of mean denominator are
@@ -144,11 +145,11 @@ def of_few(tables: Sequence[F64], level: float = 0.95) -> tuple[F64, Bool]:
     count_M = np.count_nonzero(np.split(tables[0], 2, axis=1)[1], axis=0)
     few_M, ends = count_M < FEW, np.full((2, len(count_M)), np.nan)
     if few_M.any():
-        ends[:, few_M] = _of_few([table[:, np.tile(few_M, 2)] for table in tables], count_M[few_M], level)
+        ends[:, few_M] = _of_few([table[:, np.tile(few_M, 2)] for table in tables], count_M[few_M])
     return ends, few_M
 
 
-def _of_few(tables: Sequence[F64], count_M: I64, level: float) -> F64:
+def _of_few(tables: Sequence[F64], count_M: I64) -> F64:
     """Return the ends for metrics of which ``count_M`` documents have a denominator."""
     from scipy.special import stdtrit  # takes 0.1 s
 
@@ -164,7 +165,7 @@ def _of_few(tables: Sequence[F64], count_M: I64, level: float) -> F64:
         centre_M += sign * ratio_M
         point_M += sign * percent(table.sum(0)) / 100
         spread_NM = spread_NM + sign * (num_NM - ratio_M * den_NM) / total_M
-    width_M = stdtrit(np.maximum(_effective(tables[0]) - 1, 1), (1 + level) / 2) * np.sqrt(np.square(spread_NM).sum(0))
+    width_M = stdtrit(np.maximum(_effective(tables[0]) - 1, 1), (1 + LEVEL) / 2) * np.sqrt(np.square(spread_NM).sum(0))
     ends = np.stack([np.minimum(centre_M - width_M, point_M), np.maximum(centre_M + width_M, point_M)])
     return np.where(known_M, 100 * np.clip(ends, 0.0 if len(tables) == 1 else -1.0, 1.0), np.nan)
 

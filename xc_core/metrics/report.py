@@ -9,6 +9,7 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.ranking import (
+    LEVEL,
     PerDocument,
     columns,
     grouped,
@@ -61,7 +62,7 @@ def in_bins(frequency_L: I64) -> Iterator[tuple[str, Bool]]:
         yield name, (frequency_L >= low) & (high is None or frequency_L <= high)
 
 
-def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[str, tuple[float, float]]:
+def intervals(figures: PerDocument, *, seed: int) -> dict[str, tuple[float, float]]:
     """Return the percentile bootstrap interval of each metric over documents; ratios of sums are resampled as such.
 
     Above ``GROUPS`` documents, random groups of documents are drawn. Resamples in which a metric is undefined are left
@@ -72,7 +73,7 @@ def intervals(figures: PerDocument, *, seed: int, level: float = 0.95) -> dict[s
     whole = columns(figures, names)
     table = grouped(whole, random)
     drawn = percent(np.stack([weights @ table for weights in resamples(random, len(table), BOOTSTRAPS)]))
-    ends = widened(quantiles(drawn, ((1 - level) / 2, (1 + level) / 2)), [whole], level)
+    ends = widened(quantiles(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)), [whole])
     return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
 
 

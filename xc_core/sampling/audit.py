@@ -23,10 +23,7 @@ class Audit:
 
     @classmethod
     def open(cls, folder: Path) -> Audit:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         return cls(json.loads((folder / _FILE).read_text("utf-8")))
 

@@ -30,10 +30,7 @@ class HardNegatives:
 
     @classmethod
     def open(cls, folder: Path) -> HardNegatives:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         with np.load(folder / _FILE, allow_pickle=False) as arrays:
             return cls(arrays["rows"], Shortlist(arrays["ids"], arrays["scores"]))

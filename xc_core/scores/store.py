@@ -37,20 +37,14 @@ class Scores:
 
     @classmethod
     def open(cls, folder: Path) -> Scores:
-        """Open and verify the artefact at ``folder``.
-
-        Raises MissingError, CorruptError.
-        """
+        """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         content = json.loads((folder / _CONTENT).read_text("utf-8"))
         made = [Fold(**fold) for fold in content["folds"]]
         return cls(folder, _parts(content["scores"]), made, content["figures"])
 
     def fitted(self, fold: str = FINAL) -> dict[str, FittedScore]:
-        """Return the scores of a fold.
-
-        Raises CorruptError if they have different numbers of labels.
-        """
+        """Return the scores of a fold; raise CorruptError if they have different numbers of labels."""
         return _opened(self.parts, {name: self._place(name, fold) for name in self.parts})
 
     def _place(self, name: str, fold: str) -> Path:

@@ -25,7 +25,7 @@ from xc_core.data.folds import Fold, folds
 from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.learnt import Learnt
-from xc_core.data.names import label_names, old_places
+from xc_core.data.names import old_places, row_labels
 from xc_core.devices import Device
 from xc_core.distributed import World
 from xc_core.encoders import TrainedEncoder
@@ -95,7 +95,7 @@ def run(context: Context[ClassifierSettings]) -> None:
     documents = TrainedOn.of(corpus, validation=made[-1].refit, augment=settings.augment)
     biased = bool(settings.epochs and settings.bias.lr)
     results = history.results() | documents.recorded()
-    writer.finish(made, label_names(corpus), _learnt(context, corpus, trained), results, unit=unit, biased=biased)
+    writer.finish(made, row_labels(corpus), _learnt(context, corpus, trained), results, unit=unit, biased=biased)
     context.costs.update(costs)
 
 
@@ -114,7 +114,7 @@ def _joint_rows(trained: TrainedEncoder, corpus: Corpus) -> F32 | None:
     if trained.rows_LD is None:
         return None
     do = "train the encoder: xc run encoder; or keep the rows of the classifier: xc run classifier --refresh"
-    names, size = label_names(corpus), len(trained.rows_LD)
+    names, size = row_labels(corpus), len(trained.rows_LD)
     then = trained.row_labels
     if then is None or old_places(names, then, do=do).to_list() != list(range(size)):
         raise MovedError(
@@ -174,7 +174,7 @@ def refresh(context: Context[ClassifierSettings]) -> None:
     """
     corpus, embeddings = context.read(Corpus), context.read(Embeddings)
     tables = LabelTables.open(context.old)
-    names = label_names(corpus)
+    names = row_labels(corpus)
     old = old_places(names, tables.labels(), do=f"append new labels at the end, or give labels uids; or {_TRAIN}")
     learnt_L = ~old.cast(pl.Int64).fill_null(-1).is_in([-1, *tables.foreseen]).to_numpy()
     writer = TablesWriter(context.build, foreseen=np.flatnonzero(~learnt_L).tolist())

@@ -14,7 +14,7 @@ from typing import Any, Final
 from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.history import TrainedOn
-from xc_core.data.names import label_names
+from xc_core.data.names import row_labels
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokens import Tokenised
 from xc_core.devices import Device
@@ -102,7 +102,7 @@ def _rows(task: EncoderTask, corpus: Corpus) -> dict[str, Any]:
     if task.head.rows is None:
         return {}
     unit = task.head.rows.table.config.unit
-    return {"rows_LD": task.vectors.released(), "unit_rows": unit, "row_labels": label_names(corpus)}
+    return {"rows_LD": task.vectors.released(), "unit_rows": unit, "row_labels": row_labels(corpus)}
 
 
 def _report_pooling(context: Context[EncoderSettings]) -> None:

@@ -24,7 +24,8 @@ from xc_core.infer.score import Scorer
 from xc_core.metrics import plots
 from xc_core.metrics.confusions import confusions
 from xc_core.metrics.evaluation import ALL, FUSION, OWN, Learnt, write_evaluation
-from xc_core.metrics.ranking import RECALL_KS, PerDocument, per_document, without
+from xc_core.metrics.names import RECALL_KS
+from xc_core.metrics.ranking import PerDocument, per_document, without
 from xc_core.metrics.report import report
 from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores

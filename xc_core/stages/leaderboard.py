@@ -13,7 +13,8 @@ from xc_core.chain.context import Context
 from xc_core.chain.kept import TRAINED
 from xc_core.errors import MissingError, XCError
 from xc_core.metrics.evaluation import Evaluation
-from xc_core.metrics.leaderboard import METRICS, group, write_leaderboard
+from xc_core.metrics.leaderboard import group, write_leaderboard
+from xc_core.metrics.names import TABLE
 from xc_core.seeds import generator
 from xc_core.visible import counted
 
@@ -69,7 +70,7 @@ def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]], mac
         "machines": sorted(machines),
         **trained,
         **{f"{stage}_seconds": costs[stage].get("seconds") for stage in _FITTED},
-        **{name: found.metrics[name] for name in METRICS},
+        **{name: found.metrics[name] for name in TABLE},
         "P_at_1_low": intervals["P_at_1"][0],
         "P_at_1_high": intervals["P_at_1"][1],
         "PSP_at_5_low": intervals["PSP_at_5"][0],

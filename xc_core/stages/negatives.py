@@ -40,7 +40,7 @@ def _mine(context: Context[NegativesSettings]) -> None:
     rows_N = corpus.published_rows()
     known = corpus.labels.rows(rows_N).union(corpus.filters.rows(rows_N))
     doc_ND, label_LD = embeddings.documents_ND, embeddings.labels_LD
-    index = spread(mining_part(settings.index), label_LD, world)
+    index = spread(mining_part(settings.index.for_batches()), label_LD, world)
     found = search_negatives(index, doc_ND, rows_N, known, settings.k)
     HardNegatives(rows_N, found).write(context.build)
     few = np.arange(0, len(rows_N), max(-(-len(rows_N) // _MEASURED), 1))

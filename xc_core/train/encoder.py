@@ -6,7 +6,6 @@ embeddings, NGAME section 3).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -49,20 +48,14 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData,
     """
     documents = Documents(data.truth, data.filters)
     return EncoderTask(
+        settings,
         encoder,
         data,
         settings.order.build(documents, settings.seed),
         settings.negatives.build(documents, settings.seed),
         settings.scorer.build(settings.loss, encoder, data.truth.num_labels),
         EncoderOptimizer(encoder, settings.optim, world),
-        settings.seed,
-        settings.order.radius,
-        fill_banks=settings.fills_banks,
-        world=world,
-        keeps=settings.keeps,
-        cache=settings.cache,
-        repeats=settings.repeats,
-        reads=lambda epoch: settings.order.reads(epoch) or settings.negatives.reads(epoch),
+        world,
     )
 
 
@@ -70,28 +63,18 @@ def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData,
 class EncoderTask:
     """Training of an encoder that documents and label texts share; scores are cosines."""
 
+    settings: EncoderSettings
     encoder: Encoder
     data: EncoderData
     order: BatchOrder
     negatives: NegativeSource
     head: Head
     optimizer: EncoderOptimizer
-    seed: int
-    radius: float
-    """Hardness radius r of the figures of Theorem 1."""
-    fill_banks: bool
-    """Encode everything before the first step, for parts that refresh before epoch 0."""
     world: World
     """The processes that encode parts of each batch."""
-    cache: bool
-    """Encode documents twice instead of keeping their activations."""
-    keeps: tuple[bool, bool]
-    """Keep the latest vectors of the documents, and of the label texts; a bank that is not kept is empty."""
-    repeats: bool
-    """True if the texts are encoded at least twice, before the first step included."""
-    reads: Callable[[int], bool]
-    """False for an epoch before which nothing reads the vectors of the documents; they are not copied from a card."""
     name: str = "encoder"
+    fill_banks: bool = field(init=False)
+    """Encode everything before the first step, for parts that refresh before epoch 0."""
     documents: Bank = field(init=False)
     """The latest vector of each document (N x D)."""
     texts: Bank = field(init=False)
@@ -99,16 +82,17 @@ class EncoderTask:
 
     def __post_init__(self) -> None:
         self.encoder.train()
-        width, device = self.encoder.width, self.encoder.device
-        self.documents = Bank.zeros(len(self.data.rows_N), width, device, kept=self.keeps[0])
+        self.fill_banks = self.settings.fills_banks
+        width, device, (documents, texts) = self.encoder.width, self.encoder.device, self.settings.keeps
+        self.documents = Bank.zeros(len(self.data.rows_N), width, device, kept=documents)
         heads, labels = self.encoder.config.heads, self.data.truth.num_labels
-        self.texts = Bank.zeros(labels, width // heads, device, kept=self.keeps[1])
+        self.texts = Bank.zeros(labels, width // heads, device, kept=texts)
 
     @property
     def keeps_states(self) -> bool:
         """True if it saves time to compute layers that are not trained once: on a CPU, in one process (a guess)."""
         alone = self.world.size == 1 and self.encoder.device.type == "cpu"
-        return alone and self.repeats and self.encoder.frozen_width > 0
+        return alone and self.settings.repeats and self.encoder.frozen_width > 0
 
     def keep_states(self, folder: Path, timed: int | None = None) -> None:
         """Compute the layers that are not trained once for all texts, if that saves time; steps read their states.
@@ -143,7 +127,8 @@ class EncoderTask:
         """Cluster documents and search hard negatives if due; measure Theorem 1 on new clusters."""
         if epoch == 0:
             self._begin()
-        vectors_ND = self.bank_ND if self.reads(epoch) else np.empty((0, self.encoder.width), np.float32)
+        read = self.settings.order.reads(epoch) or self.settings.negatives.reads(epoch)
+        vectors_ND = self.bank_ND if read else np.empty((0, self.encoder.width), np.float32)
         mined = self.negatives.refresh(epoch, vectors_ND, self.vectors)
         figures = self.order.refresh(epoch, vectors_ND)
         check_draws(self.world, self.order, self.negatives, epoch)
@@ -165,11 +150,10 @@ class EncoderTask:
                 lambda at: self.encoder.views(torch.from_numpy(bank_ND[at]))[0].numpy(),
             )
         seen_L, used_L = np.any(labels, axis=1), self.data.truth.frequency_L() > 0
-        truth = self.data.truth.only(seen_L)
-        measured = theorem1((docs, labels), truth, self.negatives.known, clusters, radius=self.radius, seed=self.seed)
-        missed = missed_by_pools(
-            (docs, labels), truth, self.order.batches(epoch), self.negatives, radius=self.radius, seed=self.seed
-        )
+        truth, radius, seed = self.data.truth.only(seen_L), self.settings.order.radius, self.settings.seed
+        measured = theorem1((docs, labels), truth, self.negatives.known, clusters, radius=radius, seed=seed)
+        batches = self.order.batches(epoch)
+        missed = missed_by_pools((docs, labels), truth, batches, self.negatives, radius=radius, seed=seed)
         share = float(seen_L[used_L].mean()) if used_L.any() else 0.0
         return {"labels_seen": share, **measured.as_dict(), "missed_by_batches": missed}
 
@@ -179,7 +163,7 @@ class EncoderTask:
         sources = self.negatives.estimates()
         if head is None or not head.loss.separable or not sources:
             return {}
-        random = generator(self.seed, "gradient")
+        random = generator(self.settings.seed, "gradient")
         docs, labels = (
             np.sort(random.choice(n, min(k, n), replace=False)) for n, k in ((size, _SAMPLE), (rows, _ROWS))
         )
@@ -232,7 +216,7 @@ class EncoderTask:
         """
         encoder, data, pool = self.encoder, self.data, self.negatives.pool(docs_B, step)
         own_B, own_U = data.rows_N[ours(docs_B, self.world)], ours(pool.labels_U, self.world)
-        if self.head.reads_once and encoder.skips_padding and not self.cache:
+        if self.head.reads_once and encoder.skips_padding and not self.settings.cache:
             both, rows = Joined(data.documents, data.labels, 0), np.concatenate([own_B, len(data.documents) + own_U])
             return Ready(pool, Passes.of(encoder, both, rows), None, len(own_B))
         texts = Passes.of(encoder, data.labels, own_U) if self.head.reads_once else None
@@ -245,11 +229,11 @@ class EncoderTask:
         """
         ready = ready or self.prepare(docs_B, step)
         with self.encoder.autocast():
-            cached = Cached(self.encoder, ready.documents) if self.cache else None
+            cached = Cached(self.encoder, ready.documents) if self.settings.cache else None
             own_MD = encode_passes(self.encoder, ready.documents) if cached is None else cached.vectors_UD
         own_BD, own_UD = own_MD[: ready.num_documents], own_MD[ready.num_documents :]
         doc_BD = gathered(own_BD, len(docs_B), self.world)
-        random = torch_generator(self.seed, "dropout", step)
+        random = torch_generator(self.settings.seed, "dropout", step)
         both = own_UD if len(own_UD) else None
         batch = Batch(doc_BD, ready.pool, docs_B, scale, random, ready.texts, self.world, both)
         scored = self.head.score(self.encoder, self.data.labels, batch)

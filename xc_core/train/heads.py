@@ -14,8 +14,8 @@ from xc_core.distributed import ALONE, World
 from xc_core.encoders import Cached, Encoder, Passes, encode_passes
 from xc_core.errors import ConfigError
 from xc_core.losses import BatchLoss, DecoupledSoftmax, Loss
-from xc_core.losses.base import check_share, summed
-from xc_core.params import at_least, below, later
+from xc_core.losses.base import summed
+from xc_core.params import at_least, below, later, within
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
@@ -293,7 +293,7 @@ class ByBoth(Scorer):
     """Share of the coordinates of a document vector that are set to zero before it is scored against rows."""
 
     def __post_init__(self) -> None:
-        check_share(self, "share")
+        within(self, share=(0, 1))
         _check_dropout(self)
 
     def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:

@@ -116,7 +116,7 @@ class Tuning:
         self.project.params.declare_tokenizers(self.dataset, list(self._by_tokenizer))
         for stage in ("corpus", "tokens"):
             run_stage(self.project, stage, self.dataset)
-        corpus = Corpus.open(self.project.folder("corpus", self.dataset))
+        corpus = self.project.open(Corpus, self.dataset)
         if not corpus.labels.rows(corpus.rows(VALIDATION)).counts_N.any():
             raise no_validation(self.dataset)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import unseen
 from xc_core.data.splits import VALIDATION
-from xc_core.metrics.ranking import KS, per_document, without
+from xc_core.metrics.names import KS
+from xc_core.metrics.ranking import per_document, without
 from xc_core.shapes import F32, I64, extended
 from xc_core.tune.trial import TrialWorkspace
 
@@ -29,7 +30,8 @@ def _label_texts(workspace: TrialWorkspace) -> Mapping[str, float] | None:
     """Return the figures of the label texts; None if the recipe has no such score."""
     if "label_text" not in workspace.experiment.recipe.scores:
         return None
-    corpus, embeddings = _opened(workspace, Corpus), _opened(workspace, Embeddings)
+    place = workspace.experiment.place
+    corpus, embeddings = workspace.open(Corpus, *place), workspace.open(Embeddings, *place)
     return _figures(corpus, embeddings, [(corpus.drawn(corpus.rows(VALIDATION), _ROWS), embeddings.labels_LD)])
 
 
@@ -39,7 +41,9 @@ def _rows(workspace: TrialWorkspace) -> Mapping[str, float] | None:
 
     if "classifier" not in workspace.experiment.recipe.scores:
         return None
-    corpus, embeddings, tables = (_opened(workspace, kind) for kind in (Corpus, Embeddings, LabelTables))
+    place = workspace.experiment.place
+    corpus, embeddings = workspace.open(Corpus, *place), workspace.open(Embeddings, *place)
+    tables = workspace.open(LabelTables, *place)
     held_out = unseen(tables.folds, corpus, _ROWS)
     return _figures(corpus, embeddings, [(documents, tables.rows(fold.name)) for fold, documents in held_out])
 
@@ -71,7 +75,3 @@ def _figures(corpus: Corpus, embeddings: Embeddings, parts: list[tuple[I64, F32]
         found.append(without(Exact().build(vectors_LD).search(doc_ND, deep), filters).top(max(KS)))
     truth = corpus.labels.rows(np.concatenate([documents for documents, _ in parts]))
     return per_document(Shortlist.stack(found), truth, corpus.weights()).total()
-
-
-def _opened(workspace: TrialWorkspace, artefact: type[Any]) -> Any:
-    return artefact.open(workspace.folder(artefact.kind, *workspace.experiment.place))

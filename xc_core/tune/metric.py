@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from xc_core.errors import UsageError, nearest
+from xc_core.metrics.names import stored
 
 FIGURES: Final = ("P@1", "P@5", "PSP@5")
 """What the stage fusion measures on validation documents."""
@@ -40,7 +41,7 @@ class Metric:
 
     def value(self, figures: Mapping[str, float]) -> float:
         """Return the weighted mean of figures, which are named as the stage fusion names them (P_at_1)."""
-        return sum(weight * figures[name.replace("@", "_at_")] for name, weight in self.weights.items())
+        return sum(weight * figures[stored(name)] for name, weight in self.weights.items())
 
     def __str__(self) -> str:
         if len(set(self.weights.values())) == 1:

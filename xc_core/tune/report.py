@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from typing import Any, Final
 
+from xc_core.metrics.names import stored
 from xc_core.params import deep_merged, dotted, option_text
 from xc_core.tune.metric import FIGURES
 from xc_core.tune.record import State, StudyRecord, TrialRecord
@@ -30,7 +31,7 @@ def table(record: StudyRecord, most: int = _SHOWN) -> str:
 
 
 def _row(trial: TrialRecord, names: list[str]) -> list[str]:
-    figures = [f"{trial.figures[name.replace('@', '_at_')]:.2f}" for name in FIGURES]
+    figures = [f"{trial.figures[stored(name)]:.2f}" for name in FIGURES]
     settings = [option_text(trial.values[name]) for name in names]
     return [str(trial.number), f"{trial.value:.2f}", *figures, *settings, trial.served, f"{trial.seconds:.0f}"]
 

@@ -294,7 +294,7 @@ def refuse_outside_links(folder: Path) -> None:
             )
 
 
-def shown(value: Any, limit: int = 60) -> str:
+def in_json(value: Any, limit: int = 60) -> str:
     """Return a value as JSON on one line, cut to ``limit`` characters."""
     try:
         text = json.dumps(value, default=str)

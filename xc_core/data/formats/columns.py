@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xc_core.data.formats.base import Block, ReadOptions, shown
+from xc_core.data.formats.base import Block, ReadOptions, in_json
 from xc_core.errors import DataError, bare, preview
 from xc_core.progress import report
 
@@ -81,7 +81,7 @@ def _is_index(value: object) -> bool:
 
 def _typed(value: object, batch: pa.RecordBatch, column: str) -> str:
     """Return a value of a column and its type: shown alone, a date would look like a string."""
-    return shown(value) if value is None else f"{shown(value)} ({bare(str(batch.schema.field(column).type), 60)})"
+    return in_json(value) if value is None else f"{in_json(value)} ({bare(str(batch.schema.field(column).type), 60)})"
 
 
 def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from xc_core.artifacts import replacing, write_file
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Texts, find, need, shown
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Texts, find, in_json, need
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
@@ -208,11 +208,11 @@ def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
         return row
     if not isinstance(row.get("uid"), str):
         return (
-            f"uid {shown(row['uid'])}" if "uid" in row else "no uid"
+            f"uid {in_json(row['uid'])}" if "uid" in row else "no uid"
         ), 'uid as a string, for instance "uid": "B0042"'
     for key in ("title", "content"):
         if not isinstance(row.get(key), str | None):
-            return f"{key} {shown(row[key])}", f"{key} as a string"
+            return f"{key} {in_json(row[key])}", f"{key} as a string"
     if row.get("title") is None and row.get("content") is None:
         return f"neither title nor content, but {', '.join(sorted(row))}", "title, content, or both"
     return (_target_problem(row) if with_targets else None) or (
@@ -234,7 +234,7 @@ def object_of(line: str) -> dict[str, Any] | tuple[str, str]:
             "one JSON object per line, without inner line breaks",
         )
     if not isinstance(row, dict):
-        return f"{shown(row)} instead of an object", "one JSON object per line"
+        return f"{in_json(row)} instead of an object", "one JSON object per line"
     if half:
         return "half of a surrogate pair (an escape like \\ud83d alone)", "text that can be encoded as UTF-8"
     return row
@@ -253,26 +253,29 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
     targets, relevance = row.get("target_ind"), row.get("target_rel")
     if not isinstance(targets, list):
-        found = f"target_ind {shown(targets)}" if "target_ind" in row else "no target_ind"
+        found = f"target_ind {in_json(targets)}" if "target_ind" in row else "no target_ind"
         return found, "target_ind as a list of label indices, for instance [3, 17]"
     for value in targets:
         if isinstance(value, bool) or not isinstance(value, int):
-            return f"the label index {shown(value)} in target_ind", "whole numbers without quotes, for instance [3, 17]"
+            return (
+                f"the label index {in_json(value)} in target_ind",
+                "whole numbers without quotes, for instance [3, 17]",
+            )
         if abs(value) >= 2**62:
-            return f"the label index {shown(value)} in target_ind", "the line number of a label in lbl.json, from 0"
+            return f"the label index {in_json(value)} in target_ind", "the line number of a label in lbl.json, from 0"
     for key, _ in _NAMES:
         if not isinstance(row.get(key), str | None):
-            return f"{key} {shown(row[key])}", f"{key} as a string, or no {key}"
+            return f"{key} {in_json(row[key])}", f"{key} as a string, or no {key}"
     if relevance is None:
         return None
     if not isinstance(relevance, list):
-        return f"target_rel {shown(relevance)}", "a list of numbers, or no target_rel"
+        return f"target_rel {in_json(relevance)}", "a list of numbers, or no target_rel"
     if len(relevance) != len(targets):
         return f"{len(relevance)} target_rel for {len(targets)} target_ind", "one relevance per label"
     for value in relevance:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return (
-                f"the relevance {shown(value)} in target_rel",
+                f"the relevance {in_json(value)} in target_rel",
                 "finite numbers without quotes, for instance [1.0, 1.0]",
             )
     return None

@@ -1,4 +1,4 @@
-"""One document with very many labels, of validation or train, does not widen the candidates of all others."""
+"""Candidates that a fusion is fitted on; one document with very many labels does not widen those of all others."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.arrays import unit
 from tests.bounded import bounded
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import Boosted, Inputs, Tree
-from xc_core.recipes.settings import FusionSettings
+from xc_core.infer import gathered as module
+from xc_core.infer.gathered import Candidates, HeldOut
+from xc_core.infer.score import candidates
 from xc_core.scores import Neighbours, Query, ScoreData
 from xc_core.shapes import F32, I32, PAD_ID
-from xc_core.stages import fusion
-from xc_core.stages.fusion import Candidates, HeldOut
 
 MANY = 20_000
 INPUTS = Inputs(("near", "odd"), ("near", "odd"))
@@ -39,7 +39,7 @@ class Numbers:
         return (mixed / 1009).astype(np.float32)
 
 
-def gathered(docs: int, labels: int, many: int, rule: Any) -> tuple[FusionSettings, Candidates]:
+def gathered(docs: int, labels: int, many: int) -> Candidates:
     """Gather candidates of documents with three positives each, but for one, which has ``many``."""
     counts = np.full(docs, 3)
     counts[docs // 2] = many
@@ -50,17 +50,16 @@ def gathered(docs: int, labels: int, many: int, rule: Any) -> tuple[FusionSettin
     embeddings: Any = SimpleNamespace(documents_ND=np.arange(docs, dtype=np.float32)[:, None])
     held = HeldOut("final", np.arange(docs), truth, np.zeros(labels, bool))
     scores: Any = {"near": Numbers(labels, 31), "odd": Numbers(labels, 57)}
-    settings = FusionSettings(rule=rule, candidates=10)
-    return settings, fusion._gathered(settings, corpus, embeddings, scores, held)
+    return Candidates.of(held, corpus, embeddings, scores, 10)
 
 
 def test_a_candidate_is_one_that_a_score_proposed_for_the_same_document() -> None:
     """Its other positives are fitted on too, and are no candidates in serving."""
     docs, labels = 40, 50
-    settings, own = gathered(docs, labels, 6, Tree())
+    own = gathered(docs, labels, 6)
     scores: Any = {"near": Numbers(labels, 31), "odd": Numbers(labels, 57)}
     query = Query(np.arange(docs, dtype=np.float32)[:, None], lambda: [""] * docs)
-    proposed_NK = fusion.candidates(scores, query, settings.candidates)
+    proposed_NK = candidates(scores, query, 10)
     for doc in set(range(docs)) - {docs // 2}:  # that one has a filtered pair
         assert set(own.ids_NK[doc][own.found_NK[doc]].tolist()) == set(proposed_NK[doc].tolist()) - {PAD_ID}
     assert (own.positive_NK & ~own.found_NK).any()
@@ -70,10 +69,10 @@ def one_with_many() -> Callable[[], None]:
     """5,000 documents, one with 20 K positives among 30 K labels."""
 
     def fit() -> None:
-        settings, found = gathered(5_000, 30_000, MANY, Tree(depth=3, min_leaf=2))
+        found = gathered(5_000, 30_000, MANY)
         assert found.ids_NK.shape[1] < 200
         whole = Candidates.concat([found], np.arange(5_000))
-        assert whole.fit(settings, INPUTS, np.ones(30_000)).tree is not None
+        assert whole.fit(Tree(depth=3, min_leaf=2), INPUTS, np.ones(30_000)).tree is not None
 
     return fit
 
@@ -101,9 +100,7 @@ def one_voter_with_many() -> Callable[[], None]:
     scores = {"neighbours": votes, "again": votes}
 
     def fit() -> None:
-        found = fusion._gathered(
-            FusionSettings(rule=Tree()), corpus, cast(Any, SimpleNamespace(documents_ND=docs_ND)), scores, held
-        )
+        found = Candidates.of(held, corpus, cast(Any, SimpleNamespace(documents_ND=docs_ND)), scores, 100)
         near = (found.ids_NK >= 0).sum(1)
         assert near.max() > 900, "some documents are near the one with many labels"
         assert found.ids_NK.shape[1] < 1_200
@@ -124,18 +121,16 @@ def test_a_fit_is_that_of_candidates_as_wide_as_the_largest_document(
     """The same trees if the surplus stands in rows of its own, is merged from two folds, or does not exist."""
     fits, weights_L = [], np.random.default_rng(0).random(2_000) + 0.5
     for beside in (10_000, 5):
-        monkeypatch.setattr(fusion, "_BESIDE", beside)
-        settings, found = gathered(60, 2_000, 900, rule)
+        monkeypatch.setattr(module, "_BESIDE", beside)
+        found = gathered(60, 2_000, 900)
         assert (found.surplus is None) == (beside > 900)
         order = np.random.default_rng(1).permutation(60)
         merged = Candidates.concat([part_of(found, order[:20]), part_of(found, order[20:])], order)
         for own in (found, merged):
-            fitted = own.fit(settings, INPUTS, weights_L, rows).tree
+            fitted = own.fit(rule, INPUTS, weights_L, rows).tree
             assert fitted is not None
             fits.append(fitted.predict(np.random.default_rng(2).random((500, 2), np.float32)))
-        assert (
-            merged.rank(settings.rule.fit(INPUTS, own._pairs(rule, weights_L, rows)), rows).k == found.ids_NK.shape[1]
-        )
+        assert merged.rank(rule.fit(INPUTS, own.pairs(rule, weights_L, rows)), rows).k == found.ids_NK.shape[1]
     for own in fits[1:]:
         np.testing.assert_allclose(own, fits[0], rtol=1e-6, atol=1e-9)
 
@@ -148,9 +143,24 @@ def part_of(found: Candidates, docs: Any) -> Candidates:
 
 
 def test_every_positive_is_fitted_once_and_filtered_pairs_never() -> None:
-    _, found = gathered(60, 2_000, 900, Tree())
-    pairs = found._pairs(Tree(), np.ones(2_000), slice(None))
+    found = gathered(60, 2_000, 900)
+    pairs = found.pairs(Tree(), np.ones(2_000), slice(None))
     positives = np.bincount(pairs.docs_M, pairs.target_NK[pairs.filled_NK], 60)
     assert positives.tolist() == [3.0] * 30 + [899.0] + [3.0] * 29
     assert pairs.doc_N is not None
     assert not pairs.found_NK[60:].any()
+
+
+def test_parts_are_joined_in_the_order_of_their_documents() -> None:
+    rows = np.array([5, 9, 2, 7, 8])
+    parts = []
+    for own, width in ((rows[:2], 2), (rows[2:], 3)):
+        ids = np.repeat(own[:, None], width, axis=1).astype(np.int32)
+        truth = LabelMatrix.from_pairs(np.arange(len(own)), own, (len(own), 10))
+        parts.append(Candidates(ids, np.stack([ids, -ids], axis=2).astype(np.float32), ids > 5, ids > 0, truth))
+    whole = Candidates.concat(parts, rows)
+    assert whole.ids_NK.tolist() == [[2] * 3, [5, 5, -1], [7] * 3, [8] * 3, [9, 9, -1]]
+    assert whole.values_NKF[1].tolist() == [[5, -5], [5, -5], [0, 0]]
+    assert whole.positive_NK.tolist() == [[False] * 3, [False] * 3, [True] * 3, [True] * 3, [True, True, False]]
+    assert whole.found_NK[4].tolist() == [True, True, False]
+    assert whole.truth.indices.tolist() == [2, 5, 7, 8, 9]

@@ -1,0 +1,188 @@
+"""The candidates that a fusion is fitted on and compared by: documents that no score has seen, with their positives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial, reduce
+from typing import Any, Final, Self
+
+import numpy as np
+
+from xc_core.data.corpus import Corpus
+from xc_core.data.embeddings import Embeddings
+from xc_core.data.folds import Fold
+from xc_core.data.labels import LabelMatrix
+from xc_core.fusion import FittedFusion, Fusion, Inputs, Pairs
+from xc_core.infer.score import candidates, distinct, values
+from xc_core.scores import FittedScore, Query
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist
+
+_BESIDE: Final = 100
+"""Positives of a document, by id, that stand beside its candidates, which are as wide as those of all documents."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Documents that a fold has not seen, with the labels that the fold knows enough about."""
+
+    fold: str
+    rows: I64
+    truth: LabelMatrix
+    revealing_L: Bool
+    """Labels whose pairs are left out, because scores of the fold reveal that they have held-out positives."""
+
+    @classmethod
+    def of(cls, corpus: Corpus, fold: Fold, rows: I64) -> Self:
+        """Return the documents ``rows`` without revealing labels; a document that has no other labels is left out.
+
+        If more than half of all pairs would be left out, all are kept.
+        """
+        revealing_L, every = fold.revealing_labels(corpus), corpus.labels.rows(rows)
+        if 2 * len(every.only(revealing_L).indices) > len(every.indices):
+            revealing_L = np.zeros_like(revealing_L)
+        truth = every.only(~revealing_L)
+        kept = np.flatnonzero((truth.counts_N > 0) | (every.counts_N == 0))
+        return cls(fold.name, rows[kept], truth.rows(kept), revealing_L)
+
+
+@dataclass(frozen=True)
+class Surplus:
+    """Positives that no score proposed, of documents with more than _BESIDE, in R rows as wide as candidates are."""
+
+    doc_R: I64
+    """The document of each row; one with very many positives has several rows."""
+    ids_RK: I32
+    values_RKF: F32
+
+    def among(self, docs: I64, size: int) -> Surplus:
+        """Return the rows of ``docs``, which are numbered in their order; there were ``size`` documents."""
+        place_N = np.full(size, -1)
+        place_N[docs] = np.arange(len(docs))
+        doc_R = place_N[self.doc_R]
+        kept = doc_R >= 0
+        return Surplus(doc_R[kept], self.ids_RK[kept], self.values_RKF[kept])
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidates of documents and their scores' values: labels that the scores propose, and all positives."""
+
+    ids_NK: I32
+    values_NKF: F32
+    positive_NK: Bool
+    found_NK: Bool
+    """True for a candidate that a score proposed; only these are candidates in serving."""
+    truth: LabelMatrix
+    """The positives of the documents (N x L), without pairs that are left out of the fit."""
+    surplus: Surplus | None = None
+    """Positives beyond those among ``ids_NK``."""
+
+    @classmethod
+    def of(
+        cls, held: HeldOut, corpus: Corpus, embeddings: Embeddings, scores: Mapping[str, FittedScore], k: int
+    ) -> Self:
+        """Return about ``k`` candidates of each score, which has not seen the documents, and all positives."""
+        rows, truth = held.rows, held.truth
+        doc_ND = np.ascontiguousarray(embeddings.documents_ND[rows])
+        texts = cache(partial(corpus.texts_of, "documents", rows))
+        query = Query(doc_ND, texts)
+        proposed_NK = candidates(scores, query, k)
+        found_NK = np.where(held.revealing_L[proposed_NK], PAD_ID, proposed_NK).astype(np.int32)
+        filters = corpus.filters.rows(rows)
+        ids_NK = _with_positives(found_NK, truth.first(_BESIDE), filters)
+        doc_R, ids_RK = _beyond(ids_NK, truth, filters)
+        surplus = None
+        if len(doc_R):
+            again = Query(doc_ND[doc_R], lambda: [texts()[doc] for doc in doc_R.tolist()])
+            surplus = Surplus(doc_R, ids_RK, values(scores, again, ids_RK))
+        own_rows, width = np.arange(len(truth))[:, None], np.int64(truth.num_labels + 1)
+        return cls(
+            ids_NK,
+            values(scores, query, ids_NK),
+            truth.contains(own_rows, ids_NK),
+            np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
+            truth,
+            surplus,
+        )
+
+    @classmethod
+    def concat(cls, parts: list[Candidates], rows: I64) -> Candidates:
+        """Return all parts together, ordered by ``rows``, the documents of the parts one after the other."""
+        width, back = max(part.ids_NK.shape[1] for part in parts), np.argsort(rows)
+
+        def joined(name: str, hole: int) -> Any:
+            return np.concatenate([_wide(getattr(part, name), width, hole) for part in parts])[back]
+
+        truth = reduce(LabelMatrix.above, (part.truth for part in parts)).rows(back)
+        ids_NK, values_NKF = joined("ids_NK", PAD_ID), joined("values_NKF", 0)
+        surplus = cls._surplus(parts, width)
+        surplus = None if surplus is None else surplus.among(back, len(back))
+        return cls(ids_NK, values_NKF, joined("positive_NK", 0), joined("found_NK", 0), truth, surplus)
+
+    @staticmethod
+    def _surplus(parts: list[Candidates], width: int) -> Surplus | None:
+        """Return the surplus of all parts; their documents are numbered one after the other."""
+        starts = np.cumsum([0, *(len(part.truth) for part in parts)])
+        found = [(start, part.surplus) for start, part in zip(starts, parts, strict=False) if part.surplus is not None]
+        if not found:
+            return None
+        ids = np.concatenate([_wide(own.ids_RK, width, PAD_ID) for _, own in found])
+        values_RKF = np.concatenate([_wide(own.values_RKF, width, 0) for _, own in found])
+        return Surplus(np.concatenate([start + own.doc_R for start, own in found]), ids, values_RKF)
+
+    def fit(self, rule: Fusion, inputs: Inputs, weights_L: F64, rows: I64 | slice = slice(None)) -> FittedFusion:
+        """Fit on the candidates of ``rows``, including positives that no score proposed (NGAME, appendix C)."""
+        return rule.fit(inputs, self.pairs(rule, weights_L, rows))
+
+    def pairs(self, rule: Fusion, weights_L: F64, rows: I64 | slice) -> Pairs:
+        """Return the candidates of ``rows`` with their targets, and the surplus of these documents below them."""
+        ids_NK, values_NKF = self.ids_NK[rows], self.values_NKF[rows]
+        positive_NK, found_NK, doc_N = self.positive_NK[rows], self.found_NK[rows], None
+        if self.surplus is not None:
+            own = self.surplus.among(np.arange(len(self.truth))[rows], len(self.truth))
+            doc_N = np.concatenate([np.arange(len(ids_NK)), own.doc_R])
+            ids_NK = np.concatenate([ids_NK, own.ids_RK])
+            values_NKF = np.concatenate([values_NKF, own.values_RKF])
+            positive_NK = np.concatenate([positive_NK, own.ids_RK != PAD_ID])
+            found_NK = np.concatenate([found_NK, np.zeros(own.ids_RK.shape, bool)])
+        target_NK = rule.target(positive_NK, weights_L[ids_NK].astype(np.float32))
+        return Pairs(values_NKF, target_NK, ids_NK != PAD_ID, found_NK, doc_N)
+
+    def rank(self, fusion: FittedFusion, rows: I64 | slice = slice(None)) -> Shortlist:
+        """Rank the candidates that scores proposed, as in serving."""
+        ids_NK = np.where(self.found_NK[rows], self.ids_NK[rows], PAD_ID).astype(np.int32)
+        return fusion.rank(ids_NK, self.values_NKF[rows])
+
+
+def _with_positives(found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> I32:
+    """Return the found candidates and all positives of each document, without filtered pairs.
+
+    As negatives, filtered pairs would teach that a label with the document's own text is wrong.
+    """
+    positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
+    docs, labels = truth.pairs()
+    positives[docs, truth.places()] = labels
+    both_NK = np.concatenate([found_NK, positives], axis=1)
+    filtered_NK = filters.contains(np.arange(len(truth))[:, None], both_NK)
+    return distinct(np.where(filtered_NK, PAD_ID, both_NK).astype(np.int32))
+
+
+def _beyond(ids_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> tuple[I64, I32]:
+    """Return the positives that are not among ``ids_NK``, in rows of K, with the document of each row (R, R x K)."""
+    docs, labels = truth.where(truth.places() >= _BESIDE).pairs()
+    real, width = ids_NK != PAD_ID, ids_NK.shape[1]
+    held = LabelMatrix.from_pairs(np.nonzero(real)[0], ids_NK[real], truth.shape)
+    left = ~(held.contains(docs, labels) | filters.contains(docs, labels))
+    rest = LabelMatrix.from_pairs(docs[left], labels[left], truth.shape)
+    rows_N = -(-rest.counts_N // width)
+    (docs, labels), place = rest.pairs(), rest.places()
+    ids_RK = np.full((int(rows_N.sum()), width), PAD_ID, np.int32)
+    ids_RK[(np.cumsum(rows_N) - rows_N)[docs] + place // width, place % width] = labels
+    return np.repeat(np.arange(len(truth)), rows_N), ids_RK
+
+
+def _wide(values_NK: Array, width: int, hole: int) -> Array:
+    """Return N x K (x F) values with ``width`` columns, the last ones filled with ``hole``."""
+    more = [(0, 0), (0, width - values_NK.shape[1]), *[(0, 0)] * (values_NK.ndim - 2)]
+    return np.pad(values_NK, more, constant_values=hole)
