@@ -40,11 +40,16 @@ def with_more_labels(
     link_files(before.folder, build.path, [*_DOCUMENTS, *families])
     unseen = int(before.facts["unseen_labels"]) + labels.size - before.num_labels
     content = {**before.facts, "labels": labels.size, "unseen_labels": unseen}
+    facts = read_made(before.folder).facts
     build.json(schemas.CONTENT, content)
     _check_filters(build.path, config)
     build.facts |= {
-        **read_made(before.folder).facts,
+        **facts,
         **content,
+        "accepted": {
+            "documents": facts.get("accepted", {}).get("documents", {}),
+            "labels": labels.all_accepted(unseen - before.labels_in_test_only),
+        },
         "layout": layout.name,
         "source": source_facts(source, folder),
         "allow": list(config.allow),
