@@ -147,14 +147,15 @@ def test_a_row_of_a_cut_table_is_named_by_its_place_in_the_file(tmp_path: Path) 
 
 
 def test_a_repeated_label_is_named_as_in_the_file(tmp_path: Path) -> None:
-    """Numbers of labels that are names stand nowhere in the files of the user."""
-    cases = {"name": ([["b", "a", "b"]] * 9, "'b'"), "row": ([[2, 1, 2]] * 9, "2")}
+    """Numbers of labels that are names stand nowhere in the files of the user; only texts are cut at a separator."""
+    cases = {"name": ([["b", "a", "b"]] * 9, "'b'"), "row": ([[2, 1, 2]] * 9, "2"), "text": (["b;a;b"] * 9, "'b'")}
     for name, (cells, shown) in cases.items():
         write_named(tmp_path / name, "train", lambda rows, cells=cells: cells, text=["t"] * 9)
         if name == "row":
             pq.write_table(pa.table({"uid": ["x", "y", "z"], "title": NAMES[:3]}), tmp_path / name / "labels.parquet")
-        with pytest.raises(DataError, match=rf"train\.parquet, row \d: found the label {shown} twice"):
+        with pytest.raises(DataError, match=rf"train\.parquet, row \d: found the label {shown} twice") as found:
             read_world(tmp_path / name)
+        assert ("--label-separator" in str(found.value)) == (name == "text")
 
 
 def test_a_repeated_uid_of_a_cut_table_is_named(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
     order = np.argsort(keys, kind="stable")
     twice = order[1:][keys[order][1:] == keys[order][:-1]]
     if len(twice):
-        parts = "" if block.label_name is None else "; if it is a part of a label, pass another --label-separator"
+        parts = "" if block.label_separator is None else "; if it is a part of a label, pass another --label-separator"
         raise DataError(
             f"the label {block.label(int(block.label_ids[twice.min()]))} twice",
             expected="each label once per document",

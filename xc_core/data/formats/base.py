@@ -98,6 +98,8 @@ class Block:
     """The name of each document's family of near-duplicates, empty if it is its own uid; None if the file has none."""
     label_name: Callable[[int], str] | None = None
     """Returns what the file calls a label; None if it names labels by their numbers."""
+    label_separator: str | None = None
+    """The separator at which the texts with labels were cut; None if labels are not written as one text."""
 
     def __len__(self) -> int:
         return len(self.uids)

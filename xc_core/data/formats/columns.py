@@ -131,6 +131,7 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
     cells = []
     for row, cell in enumerate(_values(batch, "labels", block)):
         if isinstance(cell, str):
+            block.label_separator = options.label_separator
             cells.append([name.strip() for name in cell.split(options.label_separator) if name.strip()])
         elif isinstance(cell, list) and all(isinstance(n, str) or _is_index(n) for n in cell):
             cells.append(cell)
