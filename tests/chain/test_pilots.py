@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +78,25 @@ def test_the_smallest_of_three_pilots_pays_for_imports(
     pilots.measured(Workspace(tmp_path), "ngame", {}, source)
     assert runs == expected
     assert lines == [*(f"plan: running ngame on {size} documents" for size in sizes), "plan: timing searches"]
+
+
+@pytest.mark.parametrize(("documents", "tests", "expected"), [(60, 6, 60), (200, 150, 116)])
+def test_the_number_of_documents_is_shown_if_there_are_few(
+    documents: int, tests: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    found: list[int] = []
+
+    def run(inner: Workspace, base: str, changes: Any, source: Source, size: int, runs: Any) -> tuple[Pilot, int]:
+        source.write(inner.raw(NAME), size)
+        files = (inner.raw(NAME) / f"{name}.json.gz" for name in ("trn", "tst"))
+        found.append(sum(len(gzip.decompress(file.read_bytes()).splitlines()) for file in files))
+        return Pilot(source.world, {}, {}), 4
+
+    monkeypatch.setattr(pilots, "_run", run)
+    monkeypatch.setattr(pilots, "_searches", lambda width: (1.0, 1.0, 1.0, 1.0))
+    source = Source.made_up(World.of_sizes(documents, 9, 12, 6, 2, test=tests), "wordpiece")
+    pilots.measured(Workspace(tmp_path), "ngame", {}, source)
+    assert (found, lines[0]) == ([expected], f"plan: running ngame on {expected} documents")
 
 
 def test_the_quickest_run_of_a_stage_counts_and_the_memory_of_the_first(

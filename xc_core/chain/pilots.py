@@ -37,6 +37,7 @@ from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
 from xc_core.seeds import generator
 from xc_core.shapes import I64
+from xc_core.visible import counted
 
 SIZES: Final = (200, 1_000, 4_000)
 """Documents of the pilots, and labels at least, as far as there are as many."""
@@ -122,17 +123,21 @@ class Source:
 
         return cls(world, document, label, lambda places: places, lambda places: world.published + places)
 
-    def write(self, folder: Path, size: int) -> None:
-        """Write ``size`` documents and their labels in the XC JSON layout, and more labels, up to ``size`` in all.
+    def sizes(self, size: int) -> tuple[int, int]:
+        """Return how many test and other documents a pilot of ``size`` documents has, fewer if there are not as many.
 
-        A third are test documents, if there are as many: what one of them costs is little beside what any evaluation
-        costs.
+        A third are test documents: what one of them costs is little beside what any evaluation costs.
         """
+        held = min(self.world.test, size // 3)
+        return held, min(self.world.published, size - held)
+
+    def write(self, folder: Path, size: int) -> None:
+        """Write ``size`` documents and their labels in the XC JSON layout, and more labels, up to ``size`` in all."""
         world, random = self.world, generator(0, f"pilot-{size}")
-        held = _few(random, world.test, size // 3)
+        held, others = self.sizes(size)
         rows = {
-            "trn": np.sort(self.published(_few(random, world.published, size - len(held)))),
-            "tst": np.sort(self.test(held)),
+            "tst": np.sort(self.test(_few(random, world.test, held))),
+            "trn": np.sort(self.published(_few(random, world.published, others))),
         }
         texts = {name: self.document(own) for name, own in rows.items()}
         used = {label for own in texts.values() for text in own for label in text.labels}
@@ -229,7 +234,8 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
     width = 0
     sizes = [size for size in SIZES if size < source.world.documents] or SIZES[:1]
     for number, size in enumerate(sizes):
-        report(f"plan: running {base}{' with changes' if changes else ''} on {size:,} documents")
+        documents = counted(sum(source.sizes(size)), "document")
+        report(f"plan: running {base}{' with changes' if changes else ''} on {documents}")
         runs = {} if number == 0 and len(sizes) > 2 else _RUNS
         with scratch(workspace.state / NAME) as folder, quiet():
             pilot, width = _run(Workspace(folder), base, changes, source, size, runs)
