@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc, entry, offered, spoil
 from tests.conftest import TOPICS
 from xc_core.chain import Workspace
+from xc_core.cli.predict import predict
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.champion import in_folder
 
@@ -110,6 +111,15 @@ def test_predict_notes_answers_that_are_short(xc: Xc, ready: Workspace) -> None:
 
 def test_as_many_labels_as_the_model_has_may_be_asked_for(xc: Xc, ready: Workspace) -> None:
     assert "fewer than the" not in xc("predict", *NGAME, "-k", len(TOPICS), "falcon").err
+
+
+def test_a_model_of_fewer_labels_than_the_default_of_k_is_no_note(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (option,) = (option for option in predict.params if option.name == "k")
+    monkeypatch.setattr(option, "default", 100_000)
+    assert "fewer than the" not in xc("predict", *NGAME, "falcon").err
+    assert "fewer than the 100,000" in xc("predict", *NGAME, "-k", "100000", "falcon").err
 
 
 @pytest.mark.parametrize(("lines", "size", "code"), [(2, 13, 0), (1, 13, 64), (2, 12, 64)])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from xc_core.cli.champions import source_of
 from xc_core.cli.options import Number, device_option
@@ -108,7 +109,8 @@ def _note_dial(predictor: Predictor, tail: float | None) -> None:
 def _note(texts: list[str], answers: list[list[Prediction]], k: int, labels: int) -> None:
     """Note texts without words, whose labels tell nothing, and answers that are shorter than asked for."""
     if k > labels:
-        click.echo(f"note: the model has {counted(labels, 'label')}, fewer than the {k:,} asked for", err=True)
+        if click.get_current_context().get_parameter_source("k") is not ParameterSource.DEFAULT:
+            click.echo(f"note: the model has {counted(labels, 'label')}, fewer than the {k:,} asked for", err=True)
         k = labels
     if empty := [number for number, text in enumerate(texts, 1) if not INK.search(text)]:
         click.echo(f"note: {counted(len(empty), 'text')} without words, the first is text {empty[0]:,}", err=True)
