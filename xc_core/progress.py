@@ -25,6 +25,8 @@ LINE_SECONDS = 5.0
 
 _listeners: list[Listener] = []
 _pace = LINE_SECONDS
+_subject = ""
+"""What the names of new meters begin with."""
 _reported: dict[str, float] = {}
 """When a line of a kind was reported last (``time.monotonic``)."""
 
@@ -55,6 +57,17 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         _listeners.extend(kept)
+
+
+@contextmanager
+def working_on(name: str) -> Iterator[None]:
+    """Begin the lines of meters in this block with ``name``: the same step may run for several parts of a stage."""
+    global _subject
+    before, _subject = _subject, f"{name}: "
+    try:
+        yield
+    finally:
+        _subject = before
 
 
 def report(line: str) -> None:
@@ -90,7 +103,7 @@ class Meter:
     """
 
     def __init__(self, what: str, total: int, unit: str = "items", *, already: int = 0) -> None:
-        self.what, self.total, self.unit, self.already = what, max(total, 1), unit, already
+        self.what, self.total, self.unit, self.already = _subject + what, max(total, 1), unit, already
         self.done, self.note = already, ""
         self._start = self._last = time.monotonic()
         self._other = 0.0

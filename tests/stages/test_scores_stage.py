@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import HELD, open_corpus, open_embeddings, open_scores, rows_of, run_until
-from xc_core import artifacts
+from xc_core import artifacts, progress
 from xc_core.ann import ExactIndex
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.folds import FINAL
@@ -156,6 +156,17 @@ def test_a_score_of_the_noise_needs_negatives_that_were_drawn_from_a_distributio
     with pytest.raises(ConfigError, match="negatives were drawn from none") as caught:
         stage.Inputs(nothing, nothing, tables).noise("final")
     assert caught.value.do == "leave the score out: --set scores.noise=null"
+
+
+def test_the_progress_of_a_graph_names_its_score(
+    copied: Workspace, edit: Edit, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
+    graph = {"index": {"kind": "hnsw"}}
+    built(copied, edit, {"classifier": graph, "label_text": graph | {"search": True}})
+    for name in ("classifier", "label_text"):
+        assert any(line.startswith(f"score {name}: building a graph: ") for line in lines), lines
+    assert not any(line.startswith("building a graph") for line in lines)
 
 
 def test_the_recall_of_documents_is_reported_and_has_no_minimum(

@@ -20,6 +20,7 @@ from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import Fold
 from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.errors import ConfigError
+from xc_core.progress import working_on
 from xc_core.sampling import Noise
 from xc_core.scores import NewLabels, Query, Score, ScoreData, Scores, ScoresWriter
 
@@ -75,7 +76,8 @@ def run(context: Context[Mapping[str, Score]]) -> None:
         data = inputs.of(fold, context)
         for name, score in context.settings.items():
             if score.per_fold or fold.final:
-                fitted = (score if fold.final else _for_batches(score)).fit(data)
+                with working_on(f"score {name}"):
+                    fitted = (score if fold.final else _for_batches(score)).fit(data)
                 writer.add(fold, name, fitted)
                 if fold.final and (figures := fitted.figures(query)):
                     writer.figures[name] = figures
@@ -104,7 +106,8 @@ def extend(context: Context[Mapping[str, Score]]) -> None:
         new = NewLabels(known, texts, inputs.embeddings.labels_LD, rows, foreseen)
         for name, score in old.parts.items():
             if score.per_fold or fold.final:
-                extended = score.extended(fitted[name], new)
+                with working_on(f"score {name}"):
+                    extended = score.extended(fitted[name], new)
                 writer.add(fold, name, extended)
                 if fold.final and (figures := extended.figures(query)):
                     writer.figures[name] = figures
