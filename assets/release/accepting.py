@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from assets.release.judge import acceptance_folder, acceptance_set
+from assets.release.judge import acceptance_folder, acceptance_set, size
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.workspace import working
 from xc_core.errors import UsageError
-from xc_core.visible import counted
 
 
 @click.command(short_help="Show or draw the documents of the gate.")
@@ -41,7 +40,7 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
         else:
             found = draw(corpus, dataset, folder) if redraw else acceptance_set(workspace, dataset, corpus)
     facts = found.facts
-    click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {counted(len(found), 'document')}")
+    click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {size(found)}")
     if facts.source == TESTED:
         again = f"xc ingest {workspace.raw(dataset).relative_to(workspace.root)} --dataset {dataset}"
         click.echo(

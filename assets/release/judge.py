@@ -167,4 +167,12 @@ def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
     """Return an acceptance set, and what is left of it today, in words."""
     facts, left_out = accepted.facts, len(accepted) - len(today)
     less = f", {left_out:,} left out (in train, or without a label today)" if left_out else ""
-    return f"acceptance set version {facts.version} ({facts.source}), {counted(len(today), 'document')}{less}"
+    return f"acceptance set version {facts.version} ({facts.source}), {size(today)}{less}"
+
+
+def size(accepted: AcceptanceSet) -> str:
+    """Return the number of documents in words, and that they are few if they are."""
+    from xc_core.metrics.ranking import FEW
+
+    few = f" (few: figures of fewer than {FEW} are uncertain)" if len(accepted) < FEW else ""
+    return counted(len(accepted), "document") + few

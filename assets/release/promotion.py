@@ -34,6 +34,8 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     The model is that of a recipe, a version or, by default, the challenger: the model that passed the gate last. A
     model that the gate refused, or has not seen, needs a --reason. xc rollback returns to the old champion.
     """
+    from assets.release.registry import JUDGED_ON
+
     workspace = Workspace.find()
     _check_asked(workspace, dataset, recipe, version, reason)
     if repair and (recipe is not None or reason is not None):
@@ -49,8 +51,11 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
             version = _challenger(client, dataset) if version is None else version
             versions.check_version(client, name, version)
             by_hand(workspace, client, dataset, version, reason)
+        judged = client.get_model_version(name, str(version)).tags.get(JUDGED_ON)
     write_pointer(workspace, dataset)
     click.echo(f"models:/{name}@champion is version {version}")
+    if judged is not None:
+        click.echo(f"note: the gate judged it on {judged}", err=True)
 
 
 def _check_asked(

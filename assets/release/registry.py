@@ -39,6 +39,8 @@ GATE: Final = "gate"
 """Tag: "passed" or "refused"."""
 PASSED: Final = "passed"
 _MARK: Final = "xc.registration"
+JUDGED_ON: Final = "gate_on"
+"""Tag: the acceptance set, in words."""
 """Tag of a run: which registration it is of."""
 _SERVING_NEEDS: Final = (
     "faiss-cpu",
@@ -132,7 +134,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
             client.set_registered_model_alias(name, CHALLENGER, str(version))
     if not unchanged:
         return register(client, artifact_root, candidate)
-    text = verdict.summary if champion is not None else "the first one"
+    text = verdict.summary if champion is not None else f"the first one, judged on {verdict.documents}"
     return Released(version, True, f"version {version} is champion: {text}", verdict, champion)
 
 
@@ -154,7 +156,7 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
     tags = {
         GATE: PASSED if verdict.passed else "refused",
         "gate_failed": failed or "nothing",
-        "gate_on": verdict.documents,
+        JUDGED_ON: verdict.documents,
     }
     if verdict.passed and verdict.best is not None:
         tags[BEST] = verdict.best.text()

@@ -189,7 +189,7 @@ def test_the_first_version_is_champion(versions: Registry) -> None:
     first = versions.version()
     released = versions.release(first)
     assert (released.version, released.is_champion) == (first, True)
-    assert released.message == f"version {first} is champion: the first one"
+    assert released.message == f"version {first} is champion: the first one, judged on 40 documents"
     assert versions.aliases() == {"champion": first, "challenger": first}
     assert versions.asked == [None]
 

@@ -65,6 +65,7 @@ def test_promote_without_a_name_makes_the_challenger_champion(xc: Xc, declared: 
     assert declared.aliases()["champion"] == 1
     promoted = xc("promote", "--dataset", declared.dataset)
     assert (promoted.code, promoted.out) == (0, f"models:/xc-{declared.dataset}@champion is version 2\n")
+    assert promoted.err == "note: the gate judged it on 40 documents\n"
     assert declared.aliases() == {"champion": 2, "challenger": 2, "previous": 1}
     assert "promoted_by" in declared.client.get_model_version(declared.name, "2").tags
 

@@ -120,7 +120,8 @@ def test_a_version_that_is_not_there_is_named_with_those_that_are(versions: Regi
 
 def test_the_tags_of_a_registered_model_name_its_origin(released: Released, store: Store, releasing: Workspace) -> None:
     assert (released.version, released.is_champion) == (1, True)
-    assert released.message == "version 1 is champion: the first one"
+    judged = "acceptance set version 1 (test documents), 40 documents (few: figures of fewer than 50 are uncertain)"
+    assert released.message == f"version 1 is champion: the first one, judged on {judged}"
     tags = FIRST[0].tags
     assert (tags["recipe"], tags["dagster_run"], tags["gate"]) == ("ngame", "r1", "passed")
     assert tags["bundle"] == read_manifest(releasing.folder("model", "toy", "ngame")).digest()

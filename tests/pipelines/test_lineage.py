@@ -148,14 +148,14 @@ def test_a_version_that_is_not_there_is_named(project: Workspace, xc: Xc) -> Non
 
 def test_the_acceptance_set_is_shown_kept_and_drawn_again(project: Workspace, xc: Xc, tmp_path: Path) -> None:
     first = xc("acceptance", "--dataset", "toy")
-    assert first.out.startswith("toy: acceptance set version 1 (test documents), 40 documents\nnote: ")
+    assert first.out.startswith("toy: acceptance set version 1 (test documents), 40 documents (few: ")
     assert "xc ingest data/toy/raw --dataset toy --acceptance-fraction 0.05" in first.out
     assert "xc acceptance --dataset toy --redraw" in first.out
     assert xc("acceptance", "--dataset", "toy").out == first.out
     assert "version 2 (test documents)" in xc("acceptance", "--dataset", "toy", "--redraw").out
     (tmp_path / "own.jsonl").write_text('{"text": "castle0", "labels": ["L1"]}\n')
     given = xc("acceptance", "--dataset", "toy", "--given", tmp_path / "own.jsonl")
-    assert given.out == "toy: acceptance set version 3 (given), 1 document\n"
+    assert given.out == "toy: acceptance set version 3 (given), 1 document (few: figures of fewer than 50 are uncertain)\n"
     xc("acceptance", "--dataset", "toy", "--redraw", "--given", "x").refused(64, "both --given and --redraw")
 
 
