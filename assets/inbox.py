@@ -1,5 +1,6 @@
 """The folder data/<dataset>/inbox: a new copy of a whole dataset, ingested once its files no longer change."""
 
+import errno
 import hashlib
 import json
 import math
@@ -14,7 +15,7 @@ from typing import Final
 from xc_core.chain.dataset import UpdateConfig
 from xc_core.chain.names import INBOX
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import MovedError
+from xc_core.errors import MovedError, StorageError
 from xc_core.leftovers import drop
 from xc_core.locks import locked
 
@@ -100,8 +101,9 @@ def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = Updat
     """Move the ingested files to .xc/inbox/<dataset>/<state> and return that folder; the inbox is empty again.
 
     Hidden files, which may still be arriving, stay in the inbox. The ``keep`` last archives stay, of which this is one:
-    a run that is started again finds it. Raises MovedError, and moves nothing, if files came or
-    changed since the ingest began, BusyError if another process archives files of the dataset and does not end.
+    a run that is started again finds it. Raises MovedError, and moves nothing, if files came or changed since the
+    ingest began, StorageError if the inbox is a mount point, BusyError if another process archives files of the dataset
+    and does not end.
     """
     lock = workspace.state / "lock" / f"inbox@{dataset}"
     with locked(lock, f"the archiving of the inbox of {dataset}", patience=_ARCHIVING_SECONDS):
@@ -115,7 +117,16 @@ def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Pa
     if target.is_dir():
         drop(before)  # a process that was killed here may have left one
         target.rename(before)
-    folder.rename(_aside(workspace, dataset, ingested))
+    try:
+        folder.rename(_aside(workspace, dataset, ingested))
+    except OSError as error:
+        if error.errno not in (errno.EBUSY, errno.EXDEV):
+            raise
+        raise StorageError(
+            f"an inbox that is a mount point, {folder}: its files were ingested, but cannot be moved out in one step",
+            expected="a folder, or a link to a folder below the mount point",
+            do=f"empty it, mount the disk elsewhere, and make {inbox(workspace, dataset)} a link to a folder there",
+        ) from error
     _settle(workspace, dataset, ingested)
     if not target.is_dir():
         if before.is_dir():

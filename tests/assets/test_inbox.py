@@ -16,7 +16,7 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld
 from xc_core.chain import Workspace
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import BusyError, MovedError
+from xc_core.errors import BusyError, MovedError, StorageError
 from xc_core.locks import locked
 
 THEN = 1_000_000
@@ -217,6 +217,20 @@ def test_an_inbox_that_is_a_link_stays_one(tmp_path: Path) -> None:
         assert not kept.is_symlink()
         assert inbox(workspace, "toy").is_symlink()
         assert list(real.parent.rglob("*")) == [real]
+
+
+def test_an_inbox_that_is_a_mount_point_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system does not rename it (EBUSY)."""
+    workspace = Workspace(tmp_path)
+    put(inbox(workspace, "toy"), "train.csv")
+
+    def busy(path: Path, target: Path) -> Path:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+
+    monkeypatch.setattr(Path, "rename", busy)
+    with pytest.raises(StorageError, match=r"mount point, .*inbox: its files were ingested(.|\n)*inbox a link"):
+        archived(workspace)
+    assert (inbox(workspace, "toy") / "train.csv").is_file()
 
 
 def test_the_emptied_inbox_lets_in_whom_it_did_before(tmp_path: Path) -> None:
