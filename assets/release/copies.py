@@ -36,8 +36,7 @@ def destination(uri: str, dataset: str, version: str) -> str | None:
     """
     if _is_here(uri):
         return None
-    root = project_root()
-    home = (Path(_folder().name) if root is None else root / HOME) / dataset
+    home = home_of_copies() / dataset
     with writing(home):
         home.mkdir(parents=True, exist_ok=True)
     older = sorted(home.iterdir(), key=_age)
@@ -49,6 +48,12 @@ def destination(uri: str, dataset: str, version: str) -> str | None:
         folder = tempfile.mkdtemp(prefix=f"{version}-", dir=home)
     _hold(Path(folder))
     return folder
+
+
+def home_of_copies() -> Path:
+    """Return the folder of this process's copies."""
+    root = project_root()
+    return Path(_folder().name) if root is None else root / HOME
 
 
 def failed(copy: Path, error: Exception) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from assets.release import aliases, versions
 from assets.release.champions import has_packed_model
 from assets.release.client import client_of
-from assets.release.repair import elsewhere
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
@@ -58,6 +57,6 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
         return Finding("fault", f"{text}: {error}")
     except XCError as error:
         return Finding("fault", f"{text}: found {error.found}\n{do}")
-    if elsewhere(workspace, folder):
+    if versions.is_elsewhere(version, mlflow_settings(workspace.root).artifacts):
         return Finding("fault", f"{text}: found its files under another root, {folder}\n{do}")
     return Finding("ok", text)

@@ -20,6 +20,7 @@ from assets.release.page import MODEL_PAGE, Page, description, log_page
 from assets.release.versions import (
     download,
     experiment_of,
+    is_elsewhere,
     is_whole,
     model_name,
     set_page,
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 GATE: Final = "gate"
 """Tag: "passed" or "refused"."""
 PASSED: Final = "passed"
-_MARK: Final = "xc.registration"
 JUDGED_ON: Final = "gate_on"
 """Tag: the acceptance set, in words."""
+_MARK: Final = "xc.registration"
 """Tag of a run: which registration it is of."""
 _SERVING_NEEDS: Final = (
     "faiss-cpu",
@@ -107,12 +108,13 @@ class Released:
 def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     """Register a packed model once and ask the gate. It becomes challenger if it passes, and champion by the policy.
 
-    A model is known by its digest; one whose registered files are gone or damaged is registered again. Raises
-    MovedError if another process set the champion at the same moment (``set_champion``).
+    A model is known by its digest; one whose registered files are gone, damaged or those of another project is
+    registered again. Raises MovedError if another process set the champion at the same moment (``set_champion``).
     """
     name = model_name(candidate.dataset)
     with _registering(client, candidate):
-        known, champion = registered(client, name, candidate.digest), version_of(client, name, CHAMPION)
+        known = registered(client, name, candidate.digest, artifact_root)
+        champion = version_of(client, name, CHAMPION)
         version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
     if champion is not None and version == int(champion.version):
         client.set_registered_model_alias(name, CHALLENGER, str(version))
@@ -167,9 +169,10 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
     set_page(client, name, version, description(candidate.recipe, candidate.page, known, verdict, logged))
 
 
-def registered(client: Any, name: str, digest: str) -> Any | None:
-    """Return the newest version of a model, by its digest, whose files are whole; None if there is none."""
-    return next((version for version in versions_of(client, name, digest) if is_whole(version)), None)
+def registered(client: Any, name: str, digest: str, artifact_root: str) -> Any | None:
+    """Return the newest version of a model, by its digest, whose files are whole and of this project, or None."""
+    found = versions_of(client, name, digest)
+    return next((one for one in found if is_whole(one) and not is_elsewhere(one, artifact_root)), None)
 
 
 @contextmanager

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.release import aliases, versions
-from assets.release.copies import HOME
 from assets.release.origin import Origin
-from assets.settings import local_folder, mlflow_settings
+from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.errors import CorruptError, MissingError
 
@@ -29,8 +28,9 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
 
     name = versions.model_name(dataset)
     old = _to_repair(client, name, number)
-    if versions.is_whole(old) and not elsewhere(workspace, folder := versions.download(old)):
-        Model.open(folder, dataset)
+    artifact_root = mlflow_settings(workspace.root).artifacts
+    if versions.is_whole(old) and not versions.is_elsewhere(old, artifact_root):
+        Model.open(versions.download(old), dataset)
         return f"version {old.version} of {name} is whole"
     digest = old.tags.get("bundle", "")
     for _, recipe in workspace.params.experiments(dataset):
@@ -40,7 +40,7 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
         if found == digest:
             own = candidate(workspace, dataset, recipe)  # raises CorruptError if this copy is damaged too
             own = replace(own, origin=_recorded(client, dataset, old) or own.origin)
-            version = registry.replaced(client, mlflow_settings(workspace.root).artifacts, own, old)
+            version = registry.replaced(client, artifact_root, own, old)
             return f"version {version} of {name} replaces version {old.version}, with the same content"
     model = f"data/{dataset}/{old.tags.get('recipe', 'RECIPE')}/model"
     raise MissingError(
@@ -75,9 +75,3 @@ def _recorded(client: Any, dataset: str, old: Any) -> Origin | None:
         contents = {name: path.read_bytes().decode("utf-8", "surrogateescape") for name, path in files.items()}
         return Origin(dict(old.tags), contents) if contents else None
     return None
-
-
-def elsewhere(workspace: Workspace, folder: Path) -> bool:
-    """Return True if the files belong to another project: they are neither in the artifact root nor in a copy of it."""
-    root, copies = local_folder(mlflow_settings(workspace.root).artifacts), (workspace.root / HOME).resolve()
-    return root is not None and not any(map(folder.resolve().is_relative_to, (root, copies)))

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.release.copies import bundle_name, destination, failed
+from assets.release.copies import bundle_name, destination, failed, home_of_copies
+from assets.settings import local_folder
 from xc_core.errors import CorruptError, MissingError, first_line
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ def content(version: Any) -> str:
     from xc_core import artifacts
 
     return artifacts.verify(download(version), kind="model").digest()
+
+
+def is_elsewhere(version: Any, artifact_root: str) -> bool:
+    """Return True if the files of a version belong to another project: one that was copied keeps their absolute paths.
+
+    They are neither under ``artifact_root`` nor in a copy that this project made.
+    """
+    root = local_folder(artifact_root)
+    if root is None:
+        return False
+    return not any(map(download(version).resolve().is_relative_to, (root, home_of_copies().resolve())))
 
 
 def check_opens(version: Any) -> None:

@@ -121,7 +121,11 @@ class Registry:
 @pytest.fixture
 def versions(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     whole, opens, folder = released_versions.is_whole, released_versions.check_opens, str(tmp_path / "versions")
+    elsewhere = released_versions.is_elsewhere
     monkeypatch.setattr(registry, "is_whole", lambda version: version.source == folder or whole(version))
+    monkeypatch.setattr(
+        registry, "is_elsewhere", lambda version, root: version.source != folder and elsewhere(version, root)
+    )
     for module in (aliases, released_versions):
         monkeypatch.setattr(module, "check_opens", lambda version: version.source == folder or opens(version))
     return Registry(store.client, f"d{next(_numbers)}", tmp_path / "versions")

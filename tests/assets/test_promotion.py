@@ -535,6 +535,18 @@ def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
     assert not (tmp_path / "old").exists()
 
 
+def test_a_copy_of_a_project_registers_its_model_again_in_its_own_folder(
+    own: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The champion of a copy was a version whose files are the original's, which the copy must not depend on."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    for number, place in enumerate(("original", "copy"), 1):
+        monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / place).as_uri())
+        ended = xc("promote", "--dataset", "toy", "--recipe", "ngame")
+        assert ended.out == f"models:/xc-toy@champion is version {number}\n"
+        assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
+
+
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
 def test_a_new_registry_is_called_new(
     ready: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str

@@ -111,14 +111,14 @@ def test_files_belong_to_the_project_whatever_path_leads_to_its_artifact_root(
 ) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
-    for root in ("link", "disk"):
-        monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / root).as_uri())
-        assert not any(repair.elsewhere(Workspace(tmp_path), tmp_path / name / "1") for name in ("link", "disk"))
-        assert repair.elsewhere(Workspace(tmp_path), tmp_path / "1")
+    monkeypatch.setenv("XC_ROOT", str(tmp_path))
+    monkeypatch.setattr(released_versions, "download", lambda version: version)
+    for root in ((tmp_path / "link").as_uri(), (tmp_path / "disk").as_uri()):
+        assert not any(released_versions.is_elsewhere(tmp_path / name / "1", root) for name in ("link", "disk"))
+        assert released_versions.is_elsewhere(tmp_path / "1", root)
         copy = tmp_path / ".xc" / "models" / "toy" / "1-abc" / "artifacts" / "model"
-        assert not repair.elsewhere(Workspace(tmp_path), copy), "as of a registry with files of its own"
-    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "s3://bucket/models")
-    assert not repair.elsewhere(Workspace(tmp_path), tmp_path / "1"), "a copy"
+        assert not released_versions.is_elsewhere(copy, root), "as of a registry with files of its own"
+    assert not released_versions.is_elsewhere(tmp_path / "1", "s3://bucket/models"), "a copy"
 
 
 def test_a_new_registry_is_nothing_new_to_a_project_without_models(
