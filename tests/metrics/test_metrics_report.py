@@ -147,6 +147,22 @@ def test_equal_figures_of_all_documents_have_the_interval_of_the_rule_of_three(
     assert intervals(figures, seed=0)["P"] == pytest.approx(ends, abs=0.001)
 
 
+@pytest.mark.parametrize("size", [30, 98])
+@pytest.mark.parametrize("most", [1, 2, 5, None])
+def test_an_interval_of_precision_ends_where_no_document_is_better(size: int, most: int | None) -> None:
+    """Of documents with one label, P@3 is at most 33.33, also if all are right; other metrics reach 100."""
+    truth = LabelMatrix.from_pairs(np.arange(size), np.arange(size) % 2, (size, 2))
+    short = Shortlist(np.stack([np.arange(size) % 2, 1 - np.arange(size) % 2], 1).astype(np.int32), np.ones((size, 2)))
+    found = report(short, truth, np.ones(2), np.full(2, size), most=most)
+    free = report(short, truth, np.ones(2), np.full(2, size))["intervals"]
+    for name, (low, high) in found["intervals"].items():
+        k = int(name.rpartition("_")[2])
+        limit = 100 * min(most, k) / k if most is not None and name.startswith("P_") else 100
+        assert (low, high) == (free[name][0], min(free[name][1], limit)), name
+        assert low <= found["metrics"][name] <= high + 1e-9, name
+    assert free["P_at_3"][1] > 34
+
+
 @pytest.mark.parametrize("share", [0.01, 0.97, 0.99, 0.997])
 def test_the_interval_of_a_share_that_is_nearly_all_covers(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 200 draws of 60 documents with a share of 0.99, 110 are all right: the bootstrap's interval is [100, 100]."""

@@ -8,6 +8,7 @@ import pytest
 from tests.arrays import matrix
 from tests.conftest import TOPICS
 from xc_core.chain import Workspace, run_stage
+from xc_core.data.corpus import Corpus
 from xc_core.metrics.confusions import Confusion
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.ranking import per_document, without
@@ -52,3 +53,9 @@ def test_the_labels_of_a_confusion_are_named_by_their_titles(
     run_stage(copied, "evaluation", "toy", "ngame", force=True)
     found = Evaluation.open(copied.folder("evaluation", "toy", "ngame")).report["confusions"]
     assert found == [{"named": TOPICS[3], "missed": TOPICS[5], "documents": 7}]
+
+
+def test_intervals_of_precision_end_where_no_document_of_the_dataset_is_better(trained: Workspace) -> None:
+    found = Evaluation.open(trained.folder("evaluation", "toy", "ngame")).report["intervals"]
+    most = int(trained.open(Corpus, "toy").labels.counts_N.max())
+    assert found["P_at_5"][1] <= 100 * most / 5 < found["R_at_10"][1]

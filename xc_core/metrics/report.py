@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
+from xc_core.metrics.names import KS
 from xc_core.metrics.ranking import (
     LEVEL,
     PerDocument,
@@ -30,18 +31,25 @@ BOOTSTRAPS: Final = 1000
 
 
 def report(
-    shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64, frequency_L: I64, *, seed: int = 0
+    shortlist: Shortlist,
+    truth: LabelMatrix,
+    inverse_propensity_L: F64,
+    frequency_L: I64,
+    *,
+    seed: int = 0,
+    most: int | None = None,
 ) -> dict[str, Any]:
     """Return metrics in percent, 95 % bootstrap intervals, and contributions by frequency bin and decile.
 
-    Raises ValueError if shortlist and truth have different numbers of documents.
+    ``most``: the largest number of labels of a document, of any split, if it is known. Raises ValueError if shortlist
+    and truth have different numbers of documents.
     """
     figures = per_document(shortlist, truth, inverse_propensity_L)
     found = places(shortlist, truth)
     edges = decile_edges(frequency_L, truth)
     return {
         "metrics": figures.total(),
-        "intervals": intervals(figures, seed=seed),
+        "intervals": possible(intervals(figures, seed=seed), most),
         "bins": {name: by_frequency(found, truth, chosen_L) for name, chosen_L in in_bins(frequency_L)},
         "deciles": [
             {
@@ -75,6 +83,15 @@ def intervals(figures: PerDocument, *, seed: int) -> dict[str, tuple[float, floa
     drawn = percent(np.stack([weights @ table for weights in resamples(random, len(table), BOOTSTRAPS)]))
     ends = widened(quantiles(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)), [whole])
     return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
+
+
+def possible(ends: dict[str, tuple[float, float]], most: int | None) -> dict[str, tuple[float, float]]:
+    """Cut the intervals of P@k at m / k if no document has more than m = ``most`` labels, and m is smaller than k.
+
+    Only ``widened`` exceeds it, which counts documents with any figure.
+    """
+    limits = {f"P_at_{k}": 100 * most / k for k in KS if most is not None and most < k}
+    return {name: (low, min(high, limits.get(name, high))) for name, (low, high) in ends.items()}
 
 
 def places(shortlist: Shortlist, truth: LabelMatrix) -> tuple[I64, I32]:

@@ -47,7 +47,8 @@ def run(context: Context[EvaluationSettings]) -> None:
         vectors_ND, rows, lambda: corpus.texts_of("documents", rows), rules, "scoring test documents", alone
     )
     short, figures = _measured(blocks, truth, filters, weights_L)
-    content = report(short, truth, weights_L, frequency_L, seed=context.settings.seed)
+    most = int(corpus.labels.counts_N.max())
+    content = report(short, truth, weights_L, frequency_L, seed=context.settings.seed, most=most)
     content["ablation"] = {name: figures[name].total() for name in reversed(figures)}
     content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
