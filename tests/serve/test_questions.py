@@ -56,6 +56,11 @@ def test_more_texts_than_a_pass_has_come_back_in_their_order(start: Start) -> No
     assert running.metric("xc_texts_total") == 10
 
 
+def test_a_request_without_k_gets_no_more_labels_than_may_be_asked_for(start: Start) -> None:
+    """It was refused by a model, or a limit, of fewer than five labels."""
+    assert [len(answer) for answer in start(k=3).ask(text="falcon0 castle1")["answers"]] == [3]
+
+
 def test_filters_leave_labels_out(running: Running) -> None:
     (plain,) = running.ask(text="falcon0 castle1", k=4)["answers"]
     (rest,) = running.ask(text="falcon0 castle1", k=3, exclude=[plain[0]["uid"]])["answers"]

@@ -24,7 +24,7 @@ class Asked(BaseModel):
     texts: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None, description="Several texts, instead of `text`."
     )
-    k: int = Field(5, description="Labels per text.")
+    k: int = Field(5, description="Labels per text. By default fewer if the model, or the server's limit, has fewer.")
     tail: float | None = Field(
         None,
         description="Position of the dial, from 0, the likeliest labels (best P@k), to 1, rare labels higher "
@@ -83,7 +83,7 @@ def question(asked: Asked, served: Served, limits: Limits) -> Question:
     """Return what is asked of ``served``. Raises UsageError for what it cannot answer, TooLargeError above a limit."""
     return Question(
         tuple(_texts(asked, limits)),
-        _k(asked.k, served, limits),
+        _k(asked, served, limits),
         _tail(asked.tail, served),
         _labels("exclude", asked.exclude, served, limits) or NOTHING,
         None if asked.only is None else _only(asked.only, served, limits),
@@ -114,9 +114,11 @@ def _texts(asked: Asked, limits: Limits) -> list[str]:
     return texts
 
 
-def _k(k: int, served: Served, limits: Limits) -> int:
-    labels = len(served.predictor.uids)
+def _k(asked: Asked, served: Served, limits: Limits) -> int:
+    labels, k = len(served.predictor.uids), asked.k
     most = min(labels, limits.k)
+    if "k" not in asked.model_fields_set:
+        return min(k, most)
     if not 1 <= k <= most:
         why = f"the model has {counted(labels, 'label')}" if most == labels else "the server's limit"
         raise UsageError(f"k {shown(k, 60)}", expected=f"1 to {most:,} ({why})", do="fix k")
