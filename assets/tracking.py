@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from assets import links
+from assets import database, links
 from assets.settings import REGISTRY_URI, hide_secrets, local_folder
 from assets.waiting import first_contact
-from xc_core.artifacts import sync, writing
+from xc_core.artifacts import sync
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
@@ -65,13 +65,12 @@ def connect(uri: str, lock: Path) -> Any:
     is_file = sqlite_file(uri) or sqlite_file(os.environ.get(REGISTRY_URI, ""))
     if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
         os.environ.setdefault(_POOL, "NullPool")
-    if file := sqlite_file(uri):
-        with writing(file):  # MLflow does so too, and raises an OSError
-            file.parent.mkdir(parents=True, exist_ok=True)
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        client = mlflow.MlflowClient(uri)
         with first_contact(uri), locked(lock, "the first connection to MLflow", patience=_PATIENCE):
+            for address in (uri, os.environ.get(REGISTRY_URI, "")):
+                database.made(address)
+            client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
             client.search_experiments(max_results=1)
     return client
 

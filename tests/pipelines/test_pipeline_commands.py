@@ -204,6 +204,7 @@ def test_both_servers_listen_on_loopback_by_default(
 ) -> None:
     assert xc("ui", *arguments).code == 0
     (dagster, options), (server, others) = servers
+    assert (tmp_path / "here.db").is_file(), "made before the server, which may be stopped while it makes the tables"
     location = tmp_path / ".xc" / "dagster" / "workspace.yaml"
     assert dagster[1:] == ["dev", "-w", str(location), "-h", host, "-p", ports[0]]
     (module,) = json.loads(location.read_text())["load_from"]
