@@ -1,11 +1,13 @@
-"""A new sqlite database of MLflow: made beside its place, and moved there when it has all tables."""
+"""MLflow's files on the disk: a new sqlite database is made whole, and what was written is there after a power cut."""
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
+from pathlib import Path
 
-from xc_core.artifacts import writing
-from xc_core.errors import ConfigError
+from xc_core.artifacts import sync, writing
+from xc_core.errors import ConfigError, storage_error, storage_reason
 from xc_core.leftovers import remove_leftovers, scratch
 from xc_core.sqlite import sqlite_address, sqlite_file
 
@@ -29,3 +31,12 @@ def made(uri: str) -> None:
             mlflow.MlflowClient(sqlite_address(new)).search_experiments(max_results=1)
             if not file.exists():
                 new.rename(file)
+
+
+def synced(path: Path) -> None:
+    """Write a file or folder to the disk, unless its disk cannot say so; raise StorageError if that fails."""
+    try:
+        sync(path)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+            raise storage_error(storage_reason(error, path), path) from error

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,6 @@ from typing import Any, Final
 from assets import database, links
 from assets.settings import REGISTRY_URI, hide_secrets, local_folder
 from assets.waiting import first_contact
-from xc_core.artifacts import sync
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
@@ -79,14 +78,14 @@ def connect(uri: str, lock: Path) -> Any:
 def connected(uri: str, lock: Path) -> Iterator[Any]:
     """Yield a client of ``uri``; errors of MLflow in the block become UnavailableError.
 
-    After a power cut sqlite takes back its last change if the deletion of its journal is not on the disk yet.
+    After a power cut sqlite takes back its last change if the deletion of its journal is not on the disk yet. Raises
+    StorageError if the disk fails then.
     """
     with answering(uri):
         yield connect(uri, lock)
     for address in (uri, os.environ.get(REGISTRY_URI, "")):
         if file := sqlite_file(address):
-            with suppress(OSError):  # a disk that cannot
-                sync(file.parent)
+            database.synced(file.parent)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import tempfile
 import threading
 import time
 import uuid
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -347,6 +348,11 @@ def test_a_change_is_on_the_disk_when_the_command_ends(tmp_path: Path, monkeypat
     with tracking.connected(sqlite_address(folders[0] / "mlflow.db"), tmp_path / "lock"):
         assert not synced, "before the change"
     assert synced == list(map(str, folders))
+    for number, fails in ((errno.EINVAL, False), (errno.EIO, True)):
+        monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, os.strerror(number))))
+        raised = pytest.raises(StorageError, match="a failing disk") if fails else nullcontext()
+        with raised, tracking.connected(sqlite_address(folders[0] / "mlflow.db"), tmp_path / "lock"):
+            pass
 
 
 @pytest.mark.parametrize("name", ["POOL_SIZE", "MAX_OVERFLOW"])
