@@ -236,10 +236,9 @@ ALLOWED = {
     ("folders", "xc_core/chain/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
-    ("folders", "assets/tracking.py"): (
-        {"mkdir", "gettempdir"},
-        "the folder of a database of MLflow, whose own error has no words; a disk that an error names",
-    ),
+    ("folders", "assets/tracking.py"): ({"gettempdir"}, "a disk that an error names"),
+    ("folders", "assets/database.py"): ({"rename"}, "a new database of MLflow, which is no artefact"),
+    ("folders", "assets/release/repair.py"): ({"TemporaryDirectory"}, "a copy of an origin"),
     ("folders", "assets/release/lineage.py"): (
         {"mkdir", "copyfile", "TemporaryDirectory"},
         "a new clone of the project, in a folder that the user names; a copy of an origin",
@@ -254,6 +253,7 @@ ALLOWED = {
     ),
     ("folders", "xc_core/git.py"): ({"TemporaryDirectory"}, "a copy of git's index, so that git's own does not change"),
     ("folders", "xc_core/infer/acceptance.py"): ({"TemporaryDirectory"}, "what another process measured"),
+    ("files asked for", "assets/database.py"): ({"exists"}, "whether MLflow's own database is there"),
     ("files asked for", "assets/release/pointer.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
     ("files asked for", "assets/release/deleting.py"): ({"exists"}, "files of another project, which may be gone"),
     ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),
