@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import write_lines
+from tests.data.spoil import put_json
 from tests.data.worlds import FILTERS, LAYOUTS, small_world, write_filters
 from xc_core import artifacts
+from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.formats import documents_stay, open_source
 from xc_core.data.ingest import IngestConfig, ingest
@@ -93,6 +95,27 @@ def test_the_bytes_are_those_of_an_ingest(case: str, tmp_path: Path) -> None:
     assert facts == artifacts.read_made(full.folder).facts
     documents = "documents.parquet"
     assert (quick.folder / documents).stat().st_ino == (before.folder / documents).stat().st_ino
+
+
+def test_accepted_rows_are_counted_as_by_an_ingest(tmp_path: Path) -> None:
+    raw, config = tmp_path / "raw", world_of("xc-json", tmp_path / "raw")
+    put_json(raw / "trn.json", 3, title="", content="")
+    put_json(raw / "lbl.json", 2, title="a\x00", content="")
+    config = replace(config, allow=("empty-text", "clean-text", "shared-texts"))
+    before = made(raw, tmp_path / "before", config)
+    new = pl.DataFrame({"uid": ["z1", "a0"], "title": ["", "dark\x00"], "content": [""] * 2})
+    add(raw, config, before, new)
+    for allow, known in ((Allowed.kinds(), True), (("empty-text", "clean-text", "unseen-labels"), False)):
+        own = replace(config, allow=allow)
+        if not known:  # by an earlier version, which did not count
+            made_file = before.folder / artifacts.MADE
+            made_file.write_text(made_file.read_text().replace('"accepted"', '"other"'))
+        quick, full = (made(raw, tmp_path / f"{name}{known}", own, first) for name, first in
+                       (("quick", before), ("full", None)))  # fmt: skip
+        expected = artifacts.read_made(full.folder).facts["accepted"]
+        assert expected["unseen-labels"] == 2
+        found = artifacts.read_made(quick.folder).facts["accepted"]
+        assert found == (expected if known else {"unseen-labels": 2})
 
 
 def test_the_rows_of_a_matrix_stay(tmp_path: Path) -> None:
