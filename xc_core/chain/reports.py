@@ -105,8 +105,8 @@ def data_card(facts: Mapping[str, Any]) -> dict[str, str]:
                 "the same words"
             )
     if facts.get("allow"):
-        counts = facts.get("accepted", {})
-        card["accepted flaws"] = ", ".join(f"{kind} {counts.get(kind, '')}".strip() for kind in facts["allow"])
+        counts = {kind: f" {count:,}" for kind, count in facts.get("accepted", {}).items()}
+        card["accepted flaws"] = ", ".join(f"{kind}{counts.get(kind, '')}" for kind in facts["allow"])
     for name, own in (facts.get("source") or {}).items():
         card[f"file {name}"] = f"{own['bytes']:,} bytes, SHA-256 {own['sha256']}"
     return card
