@@ -10,15 +10,14 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from assets import links
+from assets import database, links
 from assets.settings import REGISTRY_URI, hide_secrets, local_folder
 from assets.waiting import first_contact
-from xc_core.artifacts import sync, writing
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
@@ -65,13 +64,12 @@ def connect(uri: str, lock: Path) -> Any:
     is_file = sqlite_file(uri) or sqlite_file(os.environ.get(REGISTRY_URI, ""))
     if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
         os.environ.setdefault(_POOL, "NullPool")
-    if file := sqlite_file(uri):
-        with writing(file):  # MLflow does so too, and raises an OSError
-            file.parent.mkdir(parents=True, exist_ok=True)
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        client = mlflow.MlflowClient(uri)
         with first_contact(uri), locked(lock, "the first connection to MLflow", patience=_PATIENCE):
+            for address in (uri, os.environ.get(REGISTRY_URI, "")):
+                database.made(address)
+            client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
             client.search_experiments(max_results=1)
     return client
 
@@ -80,14 +78,14 @@ def connect(uri: str, lock: Path) -> Any:
 def connected(uri: str, lock: Path) -> Iterator[Any]:
     """Yield a client of ``uri``; errors of MLflow in the block become UnavailableError.
 
-    After a power cut sqlite takes back its last change if the deletion of its journal is not on the disk yet.
+    After a power cut sqlite takes back its last change if the deletion of its journal is not on the disk yet. Raises
+    StorageError if the disk fails then.
     """
     with answering(uri):
         yield connect(uri, lock)
     for address in (uri, os.environ.get(REGISTRY_URI, "")):
         if file := sqlite_file(address):
-            with suppress(OSError):  # a disk that cannot
-                sync(file.parent)
+            database.synced(file.parent)
 
 
 @contextmanager

@@ -21,9 +21,10 @@ from xc_core.outside import text_of, yaml_of
 def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
     """Yield the instance of DAGSTER_HOME, with the partitions of params.yaml and a place per GPU in the pool.
 
-    Raises ConfigError for settings that Dagster refuses, UnavailableError or StorageError for a database that does.
+    Raises ConfigError for settings that Dagster refuses; UnavailableError or StorageError for a database that does, in
+    the block too.
     """
-    with ExitStack() as stack:
+    with _answering(), ExitStack() as stack:
         with _explained():
             instance = stack.enter_context(dg.DagsterInstance.get())
             partitions.sync(instance, workspace)
@@ -33,8 +34,8 @@ def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    refused: tuple[type[Exception], ...] = (SQLAlchemyError, *_errors_of_postgres())
-    file, state = Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml", Path(os.environ["XC_STATE_DIR"])
+    """Turn an error of Dagster's settings in the block into a ConfigError."""
+    file = _settings_file()
     with suppress(FileNotFoundError):
         yaml_of(text_of(file), str(file))
     try:
@@ -47,14 +48,27 @@ def _explained() -> Iterator[None]:
             expected="settings of a Dagster instance, in the project or in the folder that XC_DAGSTER_HOME names",
             do="fix the file, or XC_DAGSTER_HOME and the other variables that it reads",
         ) from error
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Turn an error of Dagster's database in the block into an UnavailableError, or a StorageError of its disk."""
+    refused: tuple[type[Exception], ...] = (SQLAlchemyError, *_errors_of_postgres())
+    try:
+        yield
     except refused as error:
+        state = Path(os.environ["XC_STATE_DIR"])
         if reason := storage_reason(error, state):
             raise storage_error(reason, state) from None
         raise UnavailableError(
             f"no answer from Dagster's database ({hide_secrets(first_line(error))})",
-            expected=f"the database of `storage` in {file}, or whole sqlite files in {state}",
+            expected=f"the database of `storage` in {_settings_file()}, or whole sqlite files in {state}",
             do="start the database; for a damaged file, stop xc ui, then restore the file or delete it and its history",
         ) from None  # the cause has the address with its login
+
+
+def _settings_file() -> Path:
+    return Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml"
 
 
 def _errors_of_postgres() -> tuple[type[Exception], ...]:

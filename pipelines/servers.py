@@ -27,6 +27,7 @@ from xc_core.errors import BusyError, UnavailableError
 from xc_core.leftovers import process_of
 from xc_core.locks import locked
 from xc_core.plugins import importing
+from xc_core.sqlite import sqlite_file
 from xc_core.visible import http_address
 
 _EVERYWHERE: Final = ("0.0.0.0", "::", "")
@@ -80,6 +81,11 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     ]
     elsewhere = settings.uri.startswith("http")
     if not elsewhere:
+        if (file := sqlite_file(settings.uri)) and not file.exists():
+            with importing():
+                from assets.tracking import connect
+
+            connect(settings.uri, settings.lock)  # which makes it whole; a server might be stopped meanwhile
         commands.append(
             [_beside_python("mlflow"), "server", "--default-artifact-root", settings.artifacts,
              "--host", host, "--port", str(mlflow_port), "--workers", "1"]

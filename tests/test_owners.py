@@ -179,18 +179,13 @@ RULES = {
 }
 BUILDING = "inside an artefact that xc_core.artifacts is building"
 ALLOWED = {
-    ("randomness", "xc_core/encoders/base.py"): (
+    ("randomness", "xc_core/encoders/unallocated.py"): (
         {"torch.random.fork_rng"},
-        "weights of an encoder of which only the shapes are compared; the process's own numbers stay as they are",
-    ),
-    ("randomness", "xc_core/encoders/pretrained_model.py"): (
-        {"torch.random.fork_rng"},
-        "transformers draws weights of a model that is only counted; the process's own numbers stay as they are",
+        "weights of a model of which only the shapes are read; the process's own numbers stay as they are",
     ),
     ("randomness", "xc_core/leftovers.py"): ({"os.urandom"}, "a temporary name that no other writer has"),
-    ("cards", "xc_core/encoders/base.py"): ({"meta"}, "an encoder without memory, to compare shapes first"),
     ("cards", "xc_core/encoders/packed.py"): ({"meta"}, "heads without memory until their weights are loaded"),
-    ("cards", "xc_core/encoders/pretrained_model.py"): ({"meta"}, "a model without memory, to count its parameters"),
+    ("cards", "xc_core/encoders/unallocated.py"): ({"meta"}, "a model without memory, to read its shapes"),
     ("folders", "xc_core/classifiers/storage.py"): (
         {"TemporaryFile", "gettempdir"},
         "an unnamed file, which disappears with the process",
@@ -241,10 +236,9 @@ ALLOWED = {
     ("folders", "xc_core/chain/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
-    ("folders", "assets/tracking.py"): (
-        {"mkdir", "gettempdir"},
-        "the folder of a database of MLflow, whose own error has no words; a disk that an error names",
-    ),
+    ("folders", "assets/tracking.py"): ({"gettempdir"}, "a disk that an error names"),
+    ("folders", "assets/database.py"): ({"rename"}, "a new database of MLflow, which is no artefact"),
+    ("folders", "assets/release/repair.py"): ({"TemporaryDirectory"}, "a copy of an origin"),
     ("folders", "assets/release/lineage.py"): (
         {"mkdir", "copyfile", "TemporaryDirectory"},
         "a new clone of the project, in a folder that the user names; a copy of an origin",
@@ -259,6 +253,7 @@ ALLOWED = {
     ),
     ("folders", "xc_core/git.py"): ({"TemporaryDirectory"}, "a copy of git's index, so that git's own does not change"),
     ("folders", "xc_core/infer/acceptance.py"): ({"TemporaryDirectory"}, "what another process measured"),
+    ("files asked for", "assets/database.py"): ({"exists"}, "whether MLflow's own database is there"),
     ("files asked for", "assets/release/pointer.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
     ("files asked for", "assets/release/deleting.py"): ({"exists"}, "files of another project, which may be gone"),
     ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),

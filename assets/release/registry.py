@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import time
@@ -13,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from assets.database import synced
 from assets.release.aliases import CHALLENGER, CHAMPION, PREVIOUS, ROLLED_BACK, same_version, set_champion, version_of
 from assets.release.best import BEST
 from assets.release.origin import Origin
@@ -29,7 +29,7 @@ from assets.release.versions import (
 )
 from assets.tracking import Logged, experiment_id
 from xc_core import artifacts
-from xc_core.errors import MovedError, storage_error, storage_reason
+from xc_core.errors import MovedError
 from xc_core.leftovers import drop
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _check_logged(client: Any, name: str, version: int, candidate: Candidate) ->
     if artifacts.verify(folder, kind="model").digest() == candidate.digest:
         whole = folder.parents[1]
         for path in (*whole.rglob("*"), whole, *whole.parents[:4]):  # MLflow makes up to four folders above it
-            _sync(path)
+            synced(path)
         return
     client.delete_model_version(name, str(version))
     raise MovedError(
@@ -257,15 +257,6 @@ def _check_logged(client: Any, name: str, version: int, candidate: Candidate) ->
         expected="a model that no other run packs meanwhile; nothing was registered",
         do="register it again",
     )
-
-
-def _sync(path: Path) -> None:
-    """Write a file or folder to the disk, unless its disk cannot say so; raise StorageError if that fails."""
-    try:
-        artifacts.sync(path)
-    except OSError as error:
-        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
-            raise storage_error(storage_reason(error, path), path) from error
 
 
 def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import tempfile
 import threading
 import time
 import uuid
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,23 @@ def test_a_database_in_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path
     assert caught.value.found.endswith(f"while writing {tmp_path}/file/mlflow.db")
 
 
+def test_a_database_whose_tables_were_half_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow makes them in many steps, and fails at those that were done."""
+    file, lock = tmp_path / "home" / "mlflow.db", tmp_path / "lock"
+
+    def killed(engine: Any) -> None:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("CREATE TABLE model_version_tags (version INTEGER)")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("mlflow.store.db.utils._initialize_tables", killed)
+        connect(f"sqlite:///{file}", lock)
+    assert list(file.parent.iterdir()) == []
+    connect(f"sqlite:///{file}", lock)
+    assert list(file.parent.iterdir()) == [file]
+
+
 def test_other_errors_are_not_changed() -> None:
     with pytest.raises(ZeroDivisionError), answering("http://tracking:5000"):
         _ = 1 / 0
@@ -304,8 +322,8 @@ def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tm
 def test_a_registry_in_a_file_of_its_own_is_opened_for_each_request_and_no_server_is(
     registry: str, pool: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mlflow.MlflowClient", Mock())
-    monkeypatch.setattr("mlflow.set_tracking_uri", Mock())
+    for name in ("mlflow.MlflowClient", "mlflow.set_tracking_uri", "assets.database.made"):
+        monkeypatch.setattr(name, Mock())
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", registry)
     monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "")  # restored at the end
     monkeypatch.delenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS")
@@ -330,6 +348,11 @@ def test_a_change_is_on_the_disk_when_the_command_ends(tmp_path: Path, monkeypat
     with tracking.connected(sqlite_address(folders[0] / "mlflow.db"), tmp_path / "lock"):
         assert not synced, "before the change"
     assert synced == list(map(str, folders))
+    for number, fails in ((errno.EINVAL, False), (errno.EIO, True)):
+        monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(number, os.strerror(number))))
+        raised = pytest.raises(StorageError, match="a failing disk") if fails else nullcontext()
+        with raised, tracking.connected(sqlite_address(folders[0] / "mlflow.db"), tmp_path / "lock"):
+            pass
 
 
 @pytest.mark.parametrize("name", ["POOL_SIZE", "MAX_OVERFLOW"])

@@ -17,7 +17,7 @@ def test_the_data_card_has_every_fact_of_a_corpus() -> None:
         "filters": {"pairs": 1500, "source": "files"},
         "nearness": {"test": {"above_0.75": 0.125, "documents": 5000}, "validation": None},
         "allow": ["empty-labels", "unseen-labels"],
-        "accepted": {"empty-labels": 1200},
+        "accepted": {"documents": {"empty-labels": 12}, "labels": {"unseen-labels": 1}},
         "source": {"trn.json": {"bytes": 2048, "sha256": "ab"}},
     }
     near = "12.5 % of 5,000 documents have a train document of nearly the same words"
@@ -29,7 +29,7 @@ def test_the_data_card_has_every_fact_of_a_corpus() -> None:
         "test documents": "500",
         "filtered pairs": "1,500 (files)",
         "test near train": near,
-        "accepted flaws": "empty-labels 1,200, unseen-labels",
+        "accepted flaws": "empty-labels: 12 documents, unseen-labels: 1 label",
         "file trn.json": "2,048 bytes, SHA-256 ab",
     }
 
@@ -45,6 +45,6 @@ def test_a_link_stays_one_when_a_file_is_written_through_it(tmp_path: Path) -> N
 
 
 def test_the_data_card_of_an_older_corpus_leaves_out_what_is_not_known() -> None:
-    assert data_card({"rows": {"train": 2}, "filters": {"pairs": 0}}) == {
-        "layout": "unknown", "labels": "0", "train documents": "2",
+    assert data_card({"rows": {"train": 2}, "filters": {"pairs": 0}, "allow": ["empty-text", "clean-text"]}) == {
+        "layout": "unknown", "labels": "0", "train documents": "2", "accepted flaws": "empty-text, clean-text",
     }  # fmt: skip

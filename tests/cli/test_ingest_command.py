@@ -154,7 +154,7 @@ def test_every_setting_of_an_ingest_has_an_option_with_its_default(xc: Xc, fresh
     ended = ingest(xc, tmp_path / "drop", "new", "--replace", *settings)
     assert ended.code == 0
     assert fresh.params.dataset("new").corpus == IngestConfig(**changes)
-    assert "corpus: accepted by the setting allow: clean-text 0\n" in ended.err
+    assert "corpus: accepted by the setting allow: no row (clean-text)\n" in ended.err
 
 
 @pytest.mark.parametrize("path", ["/", "..", "."])

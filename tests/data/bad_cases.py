@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -208,14 +209,14 @@ TABLES = [
     case("unknown column for text", "csv", lambda f: put(f / "train.csv", 1, b"uid,txt,body,labels"),
          "train.csv", "'uid', 'txt', 'body'", "(nearest: 'txt')", "a column text", "rename"),
     case("no column that is known", "csv", lambda f: put(f / "train.csv", 1, b"sku,name,price,categories"),
-         "train.csv", "'sku', 'name'", "a column text, or title and content; and a column labels", "rename"),
+         "train.csv", "'sku', 'name'", "a column text, or title and content; and labels", "rename"),
     case("unknown column for labels", "csv", lambda f: put(f / "train.csv", 1, b"uid,title,content,label"),
          "train.csv", "'label'", "a column labels", "rename"),
     case("three columns of text", "parquet", rewrite_parquet("train.parquet", title=["a"] * 60, content=["b"] * 60),
          "train.parquet", "'text'", "title and content"),
     case("column twice", "csv", lambda f: put(f / "train.csv", 1, b"uid,title,title,labels"), "train.csv", "once"),
     case("labels of another type", "parquet", rewrite_parquet("train.parquet", labels=[[1.5]] * 60),
-         "train.parquet, row 1", "the labels [1.5]", "names or 64-bit whole numbers"),
+         "train.parquet, row 1", "the labels [1.5] (", "double", "names or 64-bit whole numbers"),
     case("labels a number", "parquet", rewrite_parquet("train.parquet", labels=[3] * 60), "the labels 3", "write"),
     case("unknown label", "csv", lambda f: put(f / "train.csv", 5, b"x,a title,,3;11"),
          "train.csv, row 5", "the label '11'", "column uid of labels.csv", "add the label"),
@@ -224,9 +225,11 @@ TABLES = [
     case("index too large", "parquet", rewrite_parquet("test.parquet", labels=[[1]] * 11 + [[10]]),
          "test.parquet, row 12", "the label index 10"),
     case("null uid", "parquet", rewrite_parquet("train.parquet", uid=[*map(str, range(59)), None]),
-         "train.parquet, row 60", "the uid null", "in every row"),
+         "train.parquet, row 60", "the uid null", "in every row", "fill in"),
     case("fraction as uid", "parquet", rewrite_parquet("train.parquet", uid=[float(i) for i in range(60)]),
-         "train.parquet, row 1", "the uid 0.0"),
+         "train.parquet, row 1", "the uid 0.0 (double)", "write the column as strings or whole numbers"),
+    case("date as uid", "parquet", rewrite_parquet("train.parquet", uid=[date(2026, 11, 27)] * 60),
+         "train.parquet, row 1", "(date32[day])", "write the column"),
     case("text a number", "parquet", rewrite_parquet("train.parquet", text=list(range(60))),
          "train.parquet, row 1", "text 0", "as strings"),
     case("text null", "parquet", rewrite_parquet("train.parquet", text=["a"] * 7 + [None] * 53),

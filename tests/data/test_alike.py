@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import ToyWorld
 from tests.data.worlds import empty_workspace, read_world
 from xc_core.chain import run_stage
-from xc_core.data.alike import alike_labels
+from xc_core.data.alike import alike_labels, codes
 from xc_core.data.ingest import IngestConfig
 
 COMPOSED, DECOMPOSED = "Caf\u00e9  table", "cafe\u0301 TABLE "
@@ -73,3 +73,23 @@ def test_the_stage_reports_them(tmp_path: Path, lines: list[str]) -> None:
     assert facts["alike_labels"]["labels"] == 2
     assert line.startswith("corpus: 2 labels have the same text as another one, but for case, Unicode form")
     assert f"(the first: {' and '.join(facts['alike_labels']['first'])})" in line
+
+
+def test_labels_whose_texts_are_codes_are_counted(tmp_path: Path) -> None:
+    assert codes(read_world(world(tmp_path / "words"))) == 0
+    assert (
+        codes(read_world(world(tmp_path / "raw", ("17", ""), ("4.2-1", ""), ("C17", ""), ("历史", ""), ("1", "a"))))
+        == 2
+    )
+
+
+@pytest.mark.parametrize(("titles", "reported"), [(5, False), (6, True)])
+def test_the_stage_reports_labels_of_which_most_are_codes(
+    tmp_path: Path, lines: list[str], titles: int, reported: bool
+) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    workspace.params.declare_dataset("toy", IngestConfig())
+    world(workspace.raw("toy"), *[(str(number), "") for number in range(titles)])
+    run_stage(workspace, "corpus", "toy")
+    said = f"corpus: {titles} of 10 label texts have no letter, so scores of label texts are of little use"
+    assert any(line.startswith(said) for line in lines) == reported

@@ -94,9 +94,11 @@ def test_rows_that_were_accepted_are_counted(tmp_path: Path) -> None:
     insert(folder / "lbl.json", 11, b'{"uid": "new", "title": ""}')
     found = artifacts.read_made(read_world(folder, allow=Allowed.kinds()).folder).facts["accepted"]
     assert found == {
-        "empty-text": 2, "empty-labels": 1, "unseen-labels": 1, "repeated-labels": 1, "clean-text": 2
-    }  # fmt: skip
-    assert artifacts.read_made(read_world(write_world(tmp_path / "whole")).folder).facts["accepted"] == {}
+        "documents": {"empty-text": 1, "empty-labels": 1, "repeated-labels": 1, "clean-text": 1},
+        "labels": {"empty-text": 1, "unseen-labels": 1, "clean-text": 1},
+    }
+    none = artifacts.read_made(read_world(write_world(tmp_path / "whole"), allow=Allowed.kinds()).folder).facts
+    assert none["accepted"] == {"documents": {}, "labels": {}}
 
 
 def test_unseen_labels_are_counted(tmp_path: Path) -> None:

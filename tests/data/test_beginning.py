@@ -69,6 +69,7 @@ LONG = {
     "a long word first": "x" * 5_000 + " the river runs to the sea" * 500,
     "accents": "e\u0301" * 20_000,
     "words of many lengths": " ".join("counter" * (1 + i % 40) for i in range(2000)),
+    "a control character as the last space": "dog       " * 15 + "ri\x85ver" + "x" * 300,
     "short": "dog",
     "empty": "",
 }

@@ -15,8 +15,7 @@ import pytest
 
 from tests.conftest import ToyWorld
 from tests.data.worlds import FILTERS, LAYOUTS, contents, facts_of, files_of, read_world, small_world, write_world
-from xc_core.data import ingest as ingest_module
-from xc_core.data import splits
+from xc_core.data import checks, splits
 from xc_core.data.checks import check_block
 from xc_core.data.formats import ReadOptions, tabular
 from xc_core.data.ingest import IngestConfig
@@ -202,7 +201,7 @@ def peak_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         arrow.append(pa.total_allocated_bytes() - before)
         check_block(*arguments, **settings)
 
-    monkeypatch.setattr(ingest_module, "check_block", check)
+    monkeypatch.setattr(checks, "check_block", check)
     tracemalloc.start()
     try:
         read_world(folder)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.data.stores import TEXTS, backend, opened, write
-from xc_core import artifacts
+from xc_core import artifacts, progress
 from xc_core.data.tokenizer import TextTokenizer, load
 from xc_core.data.tokens import Tokenised, TokenStore, write_tokens
 from xc_core.errors import ConfigError, CorruptError, MissingError
@@ -186,6 +186,16 @@ def test_a_vocabulary_made_from_texts_is_always_the_same(size: int) -> None:
     ]
     made = {load("wordpiece", iter([texts[:50], texts[50:]]), size).backend.to_str() for _ in range(4)}
     assert len(made) == 1
+
+
+def test_learning_a_vocabulary_shows_progress(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads every text, which took minutes without a word."""
+    monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(progress, "_pace", 0.0)
+    load("wordpiece", [["river castle"] * 70, ["engine"] * 5], 300)
+    shown = [line.partition(" texts,")[0] for line in lines if line.startswith("learning a vocabulary: ")]
+    assert shown[:-1] == [f"learning a vocabulary: {count}" for count in (64, 70, 75)]
+    assert shown[-1].startswith("learning a vocabulary: done in")
 
 
 def test_a_vocabulary_made_from_texts_knows_their_words() -> None:

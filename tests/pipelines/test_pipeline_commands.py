@@ -125,6 +125,15 @@ def test_the_demo_ends_at_a_failed_step(demo: Recorded, xc: Xc) -> None:
     assert "== compare toy" not in ended.out
 
 
+def test_a_disk_that_fails_under_dagsters_database_during_the_demo_is_called_so(
+    demo: Recorded, xc: Xc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It becomes read-only, for instance; the demo said that this is a fault of xc."""
+    error = OperationalError("INSERT", None, Exception("database or disk is full"))
+    monkeypatch.setattr("pipelines.demo._make_room", MagicMock(side_effect=error))
+    xc("demo", "--dataset", "toy", "--recipe", "ngame").refused(73, "a full disk (")
+
+
 def test_an_interrupted_demo_ends_with_nothing_to_fix(demo: Recorded, xc: Xc) -> None:
     def interrupt(arguments: list[str]) -> None:
         raise KeyboardInterrupt
@@ -204,6 +213,7 @@ def test_both_servers_listen_on_loopback_by_default(
 ) -> None:
     assert xc("ui", *arguments).code == 0
     (dagster, options), (server, others) = servers
+    assert (tmp_path / "here.db").is_file(), "made before the server, which may be stopped while it makes the tables"
     location = tmp_path / ".xc" / "dagster" / "workspace.yaml"
     assert dagster[1:] == ["dev", "-w", str(location), "-h", host, "-p", ports[0]]
     (module,) = json.loads(location.read_text())["load_from"]

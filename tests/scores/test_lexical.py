@@ -228,11 +228,17 @@ def test_a_package_that_is_not_installed_is_named(
         return own(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    uses = [lambda: Lexical().open(folder), lambda: fit(TEXTS, TRUTH), Lexical().check]
-    for use in uses if absent == "omikuji" else [*uses, LabelWords().check]:
+    uses = [lambda: fit(TEXTS, TRUTH), Lexical().check]
+    needs_scikit = [LabelWords().check, lambda: fitted.terms.transform(TEXTS)]
+    for use in [*uses, lambda: Lexical().open(folder)] if absent == "omikuji" else [*uses, *needs_scikit]:
         with pytest.raises(MissingError, match="no installed package") as caught:
             use()
         assert "pip install" in caught.value.do
+    if absent == "sklearn":  # its import takes a second, and an answer needs none of it
+        query = asked(TESTS)
+        found, expected = Lexical().open(folder).candidates(query, 5), fitted.candidates(query, 5)
+        assert found is not None
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_parts_that_do_not_fit_are_refused(fitted: LabelTrees, tmp_path: Path) -> None:

@@ -129,6 +129,25 @@ def test_the_files_of_words_are_those_of_before_parts_of_words(tmp_path: Path) -
     assert Terms.open(tmp_path).settings == TermSettings()
 
 
+@pytest.mark.parametrize("composed", [True, False])
+@pytest.mark.parametrize(
+    "settings", [TermSettings(), TermSettings(ngrams=1), TermSettings(ngrams=4), TermSettings(characters=4)]
+)
+def test_a_text_is_split_as_by_scikit_learn(settings: TermSettings, composed: bool) -> None:
+    odd = [
+        "",
+        "x",
+        " a  bc\tdef_1 ",
+        "ab, ab-CD. ab",
+        "e\u0301te\u0301 \u00c9T\u00c9",
+        "\u65e5\u672c\u8a9e \u0130I \u00df\u01c5",
+    ]
+    terms = Terms(settings, ["ab"], np.ones(1, np.float32), composed)
+    theirs = terms.vectorizer.build_analyzer()
+    for text in [*odd, *TEXTS]:
+        assert terms.terms_of(text) == theirs(text)
+
+
 @pytest.mark.parametrize("settings", [TermSettings(), TermSettings(characters=4)])
 def test_an_accented_letter_may_be_one_character_or_two(settings: TermSettings, tmp_path: Path) -> None:
     """As in texts from some file names and PDFs, and from catalogues: two end a word at the accent."""

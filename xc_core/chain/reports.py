@@ -10,6 +10,7 @@ from xc_core import artifacts
 from xc_core.chain.registry import STAGES, of_scope
 from xc_core.chain.runner import machines, read_costs
 from xc_core.chain.workspace import Workspace
+from xc_core.data.checks import accepted_sentence
 from xc_core.errors import MissingError, nearest
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.page import Page
@@ -104,9 +105,8 @@ def data_card(facts: Mapping[str, Any]) -> dict[str, str]:
                 f"{100 * own['above_0.75']:.1f} % of {own['documents']:,} documents have a train document of nearly "
                 "the same words"
             )
-    if facts.get("allow"):
-        counts = {kind: f" {count:,}" for kind, count in facts.get("accepted", {}).items()}
-        card["accepted flaws"] = ", ".join(f"{kind}{counts.get(kind, '')}" for kind in facts["allow"])
+    if accepted := accepted_sentence(facts):
+        card["accepted flaws"] = accepted
     for name, own in (facts.get("source") or {}).items():
         card[f"file {name}"] = f"{own['bytes']:,} bytes, SHA-256 {own['sha256']}"
     return card

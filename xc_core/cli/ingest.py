@@ -22,6 +22,7 @@ from xc_core.cli.tables import show_next
 from xc_core.data.checks import MOST_SHARED, Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import BY
+from xc_core.data.difference import Difference
 from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.ingest import FILTERS, IngestConfig
 from xc_core.data.propensity import PROPENSITY
@@ -195,14 +196,18 @@ def place(
         what = Kind.SETTINGS if again else Kind.REPLACE
         difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
     if difference is not None:
-        report(f"ingest: {difference}")
-        if difference.known_tests:
-            report(
-                f"ingest: {counted(difference.known_tests, 'test document')} had their text in train or validation, "
-                "under another uid: models that were trained before know them. Without a column uid, rows are named by "
-                "their place in the file: add one, or append new rows at the end"
-            )
+        _report_difference(difference)
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)
+
+
+def _report_difference(difference: Difference) -> None:
+    report(f"ingest: {difference}")
+    if difference.known_tests:
+        report(
+            f"ingest: {counted(difference.known_tests, 'test document')} had their text in train or validation, under "
+            "another uid: models that were trained before know them. Without a column uid, rows are named by their "
+            "place in the file: add one, or append new rows at the end"
+        )
 
 
 def _refuse_project(workspace: Workspace, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Labels that a reader cannot tell apart: their texts differ in case, Unicode form or white space at most."""
+"""Labels that a reader cannot tell apart, because their texts are the same but for their form, or are only codes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def alike_labels(corpus: Corpus) -> dict[str, Any]:
     Texts are compared in Unicode's form NFKC and lower case, white space aside; 64-bit hashes are compared, so memory
     does not grow with the length of the texts. Empty if there are none.
     """
-    text = pl.concat_str([pl.col(name).fill_null("") for name in corpus.fields], separator=" ")
-    plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars()
+    plain = _text(corpus).str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars()
     labels = pl.scan_parquet(corpus.folder / "labels.parquet").select("uid", text=plain)
     keys = labels.filter(pl.col("text") != "").select("uid", key=pl.col("text").hash()).collect(engine="streaming")
     shared = keys.filter(pl.col("key").is_duplicated())
@@ -25,6 +24,16 @@ def alike_labels(corpus: Corpus) -> dict[str, Any]:
         return {}
     first = shared.filter(pl.col("key") == shared["key"][0])["uid"].head(2).to_list()
     return {"labels": len(shared), "first": first}
+
+
+def codes(corpus: Corpus) -> int:
+    """Return how many labels have a text without a letter, as numbers have."""
+    labels = pl.scan_parquet(corpus.folder / "labels.parquet").select(~_text(corpus).str.contains(r"\p{L}"))
+    return int(labels.sum().collect(engine="streaming").item())
+
+
+def _text(corpus: Corpus) -> pl.Expr:
+    return pl.concat_str([pl.col(name).fill_null("") for name in corpus.fields], separator=" ")
 
 
 def sentence(found: Mapping[str, Any]) -> str:

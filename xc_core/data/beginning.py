@@ -18,7 +18,8 @@ MAX_CHARS: Final = 1 << 18
 """Characters of a text that are read at most, for instance if it has no known word for very long."""
 _CHARS_PER_TOKEN: Final = 8
 _LEAST_CHARS: Final = 256
-_LAST_SPACE: Final = re.compile(r"\s\S*\Z")
+_LAST_SPACE: Final = re.compile(r"[^\S\x0b\x0c\x1c-\x1f\x85][\S\x0b\x0c\x1c-\x1f\x85]*\Z")
+"""Control characters are no spaces here: BERT's normalizer drops them, which joins the words beside them."""
 
 
 def encode_beginning(tokenizer: TextTokenizer, texts: list[str], limit: int) -> tuple[I64, I64]:

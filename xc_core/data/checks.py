@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from xc_core.data.formats import Block, Texts
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import ConfigError, DataError, nearest, preview
 from xc_core.shapes import Array, Bool
-from xc_core.visible import CONTROL, INK
+from xc_core.visible import CONTROL, INK, counted
 
 MOST_SHARED: Final = 0.01
 """Share of test texts that train or validation may have too, word for word; more needs ``--allow shared-texts``."""
@@ -103,6 +103,18 @@ def checked_block(block: Block, allowed: Allowed, accepted: Counter[str], *, num
     if num_labels is not None and allowed.repeated_labels:
         accepted["repeated-labels"] += int((block.label_counts != clean.label_counts).sum())
     return clean
+
+
+def accepted_sentence(facts: Mapping[str, Any]) -> str:
+    """Return how many rows were accepted of each kind that a corpus with these facts allows; empty if it allows none.
+
+    Facts of before 2026-11-27 have no numbers.
+    """
+    kinds, counts = facts.get("allow", ()), facts.get("accepted")
+    if not kinds or counts is None:
+        return ", ".join(kinds)
+    shown = [f"{kind}: {counted(count, side[:-1])}" for side in counts for kind, count in counts[side].items()]
+    return ", ".join(shown) or f"no row ({', '.join(kinds)})"
 
 
 def check_block(block: Block, allowed: Allowed, *, num_labels: int | None) -> None:

@@ -291,11 +291,10 @@ class _CorpusWriter:
         count = int(self._split_off_L.sum())
         return {"labels_in_test_only": count} if count else {}
 
-    def all_accepted(self) -> dict[str, int]:
-        """Return how many rows each kind of ``allow`` accepted; shared texts are counted after the ingest."""
-        found = self.accepted + self._label_table.accepted
-        found["unseen-labels"] = int((self._unseen_L & ~self._split_off_L).sum())
-        return {kind: found[kind] for kind in self.config.allow if kind != "shared-texts"}
+    def all_accepted(self) -> dict[str, dict[str, int]]:
+        """Return how many documents, and how many labels, each kind of ``allow`` accepted; none of shared texts."""
+        unseen = int((self._unseen_L & ~self._split_off_L).sum())
+        return {"documents": dict(+self.accepted), "labels": self._label_table.all_accepted(unseen)}
 
     def counts(self) -> dict[str, Any]:
         """Return the counts of rows, labels and pairs."""

@@ -29,7 +29,7 @@ class LabelsWriter:
         self.size = 0
         """Labels so far."""
         self.accepted: Counter[str] = Counter()
-        """Labels that have a flaw of each allowed kind."""
+        """Labels with a flaw of each allowed kind, but for those without a train document."""
 
     def __enter__(self) -> Self:
         return self
@@ -46,3 +46,7 @@ class LabelsWriter:
         self.size += len(block)
         columns = [arrow(column) for column in (block.uids, block.titles, block.contents)]
         self._file.write_batch(pa.record_batch(columns, schema=schemas.LABELS))
+
+    def all_accepted(self, unseen: int) -> dict[str, int]:
+        """Return how many labels each allowed kind accepted; ``unseen`` is the number without a train document."""
+        return dict(+(self.accepted + Counter({"unseen-labels": unseen})))

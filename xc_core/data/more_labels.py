@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +11,7 @@ import polars as pl
 from xc_core.artifacts import Build, read_made
 from xc_core.data import corpus as schemas
 from xc_core.data.alike import alike_labels
-from xc_core.data.checks import Allowed, checked_block
+from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES
 from xc_core.data.filters import generated_pairs
@@ -35,29 +33,26 @@ def with_more_labels(
     layout and the source of ``folder``, whose ``documents_stay``. Raises DataError for the first wrong label.
     """
     layout, source = opened
-    allowed, facts = Allowed.parse(config.allow), read_made(before.folder).facts
-    accepted = Counter(facts.get("accepted", {}))
-    with LabelsWriter(build.path, allowed) as labels:
+    with LabelsWriter(build.path, Allowed.parse(config.allow)) as labels:
         for block in source.labels():
-            known = max(before.num_labels - labels.size, 0)
             labels.add(block)
-            columns = {name: getattr(block, name)[known:] for name in ("uids", "titles", "contents")}
-            checked_block(replace(block, **columns), allowed, accepted, num_labels=None)  # counts the new ones
     families = [FAMILIES] if (before.folder / FAMILIES).is_file() else []
     link_files(before.folder, build.path, [*_DOCUMENTS, *families])
     unseen = int(before.facts["unseen_labels"]) + labels.size - before.num_labels
     content = {**before.facts, "labels": labels.size, "unseen_labels": unseen}
+    facts = read_made(before.folder).facts
     build.json(schemas.CONTENT, content)
     _check_filters(build.path, config)
-    accepted["unseen-labels"] = unseen - facts["split"].get("labels_in_test_only", 0)
-    uncounted = set(facts["allow"]) - {*facts.get("accepted", {}), "unseen-labels"} | {"shared-texts"}
     build.facts |= {
         **facts,
         **content,
+        "accepted": {
+            "documents": facts.get("accepted", {}).get("documents", {}),
+            "labels": labels.all_accepted(unseen - before.labels_in_test_only),
+        },
         "layout": layout.name,
         "source": source_facts(source, folder),
         "allow": list(config.allow),
-        "accepted": {kind: accepted[kind] for kind in config.allow if kind not in uncounted},
         "alike_labels": alike_labels(Corpus.unsealed(build.path)),
     }
 

@@ -19,12 +19,15 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from xc_core.data.word_ids import WordIds
 from xc_core.errors import PANIC, DataError, MissingError, XCError, bare, first_line
 from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, read_config, read_settings, unusable
-from xc_core.shapes import I64
+from xc_core.progress import Meter
+from xc_core.shapes import I64, spans
 
 _MARKED: Final = re.compile(r"\[[A-Z]+[0-9]*\]|<.*>", re.DOTALL)
 """Tokens that look special: [UNK], <pad>."""
 _MOST_BYTES: Final = 1 << 27
 """Bytes of a tokenizer.json, which is read whole (a guess)."""
+_SHOWN: Final = 64
+"""Texts that a vocabulary reads between two updates of its progress."""
 _SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -205,5 +208,8 @@ def _train(texts: Iterable[list[str]], vocabulary_size: int) -> Tokenizer:
 
 
 def _flat(blocks: Iterable[list[str]]) -> Iterator[str]:
-    for block in blocks:
-        yield from block
+    with Meter("learning a vocabulary", 0, "texts") as meter:
+        for block in blocks:
+            for at in spans(len(block), _SHOWN):
+                yield from block[at]
+                meter.update(len(block[at]))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from xc_core.devices import CPU, Device
 from xc_core.encoders.heads import joined, projection_head, split
 from xc_core.encoders.pooling import Pooling
+from xc_core.encoders.unallocated import unallocated
 from xc_core.errors import ConfigError, CorruptError, MissingError, XCError, first_line
 from xc_core.params import at_least, at_most, below
 from xc_core.plugins import Table
@@ -302,7 +303,7 @@ def _loaded(facts: dict[str, Any], tensors: dict[str, Tensor], to_answer: bool) 
     answering = family.answers(config, facts["shape"], tensors) if to_answer else None
     if answering is not None:
         return answering
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):  # compare all shapes before allocating any
+    with unallocated():  # compare all shapes before allocating any
         family.rebuild(config, facts["shape"]).load_state_dict(tensors, assign=True)
     encoder = family.rebuild(config, facts["shape"])
     encoder.load_state_dict(tensors)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 
+from xc_core.encoders.unallocated import unallocated
 from xc_core.errors import DataError, XCError, bare, first_line, shown
 from xc_core.pretrained import read_config, unusable
 
@@ -118,7 +119,7 @@ def _check_parameters(shape: Any, place: Path | str, name: str) -> None:
     weights = sum(path.stat().st_size for path in place.glob("*.safetensors")) if isinstance(place, Path) else 0
     if not weights:
         return
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with unallocated():
         model = AutoModel.from_config(shape, trust_remote_code=False)
     named = model.named_parameters()
     parameters = sum(tensor.numel() for key, tensor in named if not key.startswith(_NOT_USED))

@@ -104,9 +104,9 @@ class Lexical(Score):
     def open(self, folder: Path) -> FittedScore:
         """Open the trees and the terms.
 
-        Raises MissingError if a package is not installed, CorruptError if trees and terms do not fit together.
+        Raises MissingError if omikuji is not installed, CorruptError if trees and terms do not fit together.
         """
-        self.check()
+        require("omikuji", "omikuji")
         size = int(json.loads((folder / _CONTENT).read_text("utf-8"))["labels"])
         terms = Terms.open(folder)
         trees = tuple(_load_tree(folder / f"tree{number}") for number in range(self.trees))

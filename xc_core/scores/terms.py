@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
@@ -30,6 +31,7 @@ from xc_core.shapes import F32
 _TERMS: Final = "terms.parquet"
 _SETTINGS: Final = "terms.json"
 _LONGEST: Final = 64
+_WORD: Final = re.compile(r"\b\w\w+\b")
 _COMPOSED: Final = {"form": "NFC"}
 """Metadata of terms that were fitted on composed texts; earlier versions took texts as they are."""
 
@@ -61,8 +63,11 @@ class Terms:
     """A fitted vectoriser from texts to unit TF-IDF vectors, with 1 + log(count) as term frequency."""
 
     settings: TermSettings
-    vectorizer: Any
-    """A fitted TfidfVectorizer of scikit-learn."""
+    names: list[str]
+    """The terms, in the order of columns."""
+    idf_T: F32
+    composed: bool = True
+    """True if texts are composed (NFC) first."""
 
     @classmethod
     def fit(cls, texts: Iterable[str], settings: TermSettings) -> tuple[Terms, Any]:
@@ -75,20 +80,21 @@ class Terms:
         require("scikit-learn", "sklearn")
         from sklearn.preprocessing import normalize
 
-        blank = _vectorizer(settings)
-        limits = {"min_documents": settings.min_documents, "limit": settings.terms}
-        if settings.characters:
-            found = count_ngrams(texts, blank.build_analyzer(), ngrams=1, **limits)
-        else:
-            prepare, split = blank.build_preprocessor(), blank.build_tokenizer()
-            found = count_ngrams(texts, lambda text: split(prepare(text)), ngrams=settings.ngrams, **limits)
+        split = _parts_of if settings.characters else _words_of
+        found = count_ngrams(
+            texts,
+            lambda text: split(_composed(text).lower(), settings),
+            ngrams=1 if settings.characters else settings.ngrams,
+            min_documents=settings.min_documents,
+            limit=settings.terms,
+        )
         if not found.names:
             raise nothing_to_learn(settings)
         rows_NT = found.texts_NT
         documents_T = np.bincount(rows_NT.indices, minlength=len(found.names)).astype(np.float32)
         idf_T = np.log(np.float32(1 + rows_NT.shape[0]) / (documents_T + 1)) + 1
         rows_NT.data = (np.log(rows_NT.data) + 1) * idf_T[rows_NT.indices]
-        return cls(settings, _fitted(settings, found.names, idf_T)), normalize(rows_NT, copy=False)
+        return cls(settings, found.names, idf_T), normalize(rows_NT, copy=False)
 
     @classmethod
     def of(cls, data: ScoreData, settings: TermSettings) -> tuple[Terms, Any]:
@@ -99,29 +105,35 @@ class Terms:
         return data.cache.once(("terms", settings), lambda: cls.fit(_each_text(data), settings))
 
     def __len__(self) -> int:
-        return len(self.vectorizer.vocabulary_)
+        return len(self.names)
 
     @cached_property
     def digest(self) -> str:
         """A hash that is equal for vectorisers that return the same vectors."""
-        content = hashlib.blake2b(json.dumps(self._names, ensure_ascii=False).encode(), digest_size=16)
-        content.update(np.ascontiguousarray(self.vectorizer.idf_).tobytes())
+        content = hashlib.blake2b(json.dumps(self.names, ensure_ascii=False).encode(), digest_size=16)
+        content.update(np.ascontiguousarray(self.idf_T).tobytes())
         return f"{asdict(self.settings)} {self._metadata} {content.hexdigest()}"
 
     @property
     def _metadata(self) -> dict[str, str]:
-        return _COMPOSED if self.vectorizer.preprocessor else {}
-
-    @property
-    def _names(self) -> list[str]:
-        names: list[str] = self.vectorizer.get_feature_names_out().tolist()
-        return names
+        return _COMPOSED if self.composed else {}
 
     @cached_property
-    def _reader(self) -> tuple[Callable[[str], list[str]], dict[str, int], F32]:
-        """The function that splits a text into terms, the column of each term, and inverse document frequencies."""
-        vectorizer = self.vectorizer
-        return vectorizer.build_analyzer(), vectorizer.vocabulary_, vectorizer.idf_.astype(np.float32)
+    def vectorizer(self) -> Any:
+        """The fitted TfidfVectorizer of scikit-learn, whose import takes a second; answers do without it."""
+        vectorizer = _vectorizer(self.settings, self.names, composed=self.composed)
+        vectorizer.idf_ = self.idf_T
+        return vectorizer
+
+    def terms_of(self, text: str) -> list[str]:
+        """Return the terms of a text, those of other texts too, as scikit-learn's analyser does."""
+        split = _parts_of if self.settings.characters else _terms_of
+        return split((_composed(text) if self.composed else text).lower(), self.settings)
+
+    @cached_property
+    def _reader(self) -> tuple[dict[str, int], F32]:
+        """The column of each term, and inverse document frequencies."""
+        return {name: column for column, name in enumerate(self.names)}, self.idf_T.astype(np.float32)
 
     def of_query(self, query: Query) -> Any:
         """Return the texts of a query as rows of terms; scores with equal terms share them."""
@@ -134,8 +146,8 @@ class Terms:
         """
         from scipy.sparse import csr_matrix
 
-        terms_of, column_of, idf_T = self._reader
-        found = [sorted(Counter(column_of[t] for t in terms_of(text) if t in column_of).items()) for text in texts]
+        column_of, idf_T = self._reader
+        found = [sorted(Counter(column_of[t] for t in self.terms_of(text) if t in column_of).items()) for text in texts]
         size_N = np.array([len(counts) for counts in found], np.int64)
         pairs = np.array([*chain.from_iterable(found)], np.int32).reshape(-1, 2)
         column_M, count_M = pairs[:, 0], pairs[:, 1].astype(np.float32)
@@ -147,12 +159,13 @@ class Terms:
         return csr_matrix((value_M, column_M, start_N), (len(texts), len(idf_T)))
 
     def transform(self, texts: list[str]) -> Any:
-        """Return texts as rows of terms, by scikit-learn itself."""
+        """Return texts as rows of terms, by scikit-learn itself; raises MissingError if it is not installed."""
+        require("scikit-learn", "sklearn")
         return self.vectorizer.transform(texts)
 
     def save(self, folder: Path) -> None:
         """Write the terms into an existing folder."""
-        frame = pl.DataFrame({"term": self._names, "idf": self.vectorizer.idf_})
+        frame = pl.DataFrame({"term": self.names, "idf": self.idf_T})
         frame.write_parquet(folder / _TERMS, metadata=self._metadata)
         content = asdict(self.settings)
         if not self.settings.characters:  # earlier versions, which do not know it, can open the file
@@ -161,12 +174,11 @@ class Terms:
 
     @classmethod
     def open(cls, folder: Path) -> Terms:
-        """Open the terms that ``save`` wrote; raises MissingError if scikit-learn is not installed."""
-        require("scikit-learn", "sklearn")
+        """Open the terms that ``save`` wrote."""
         settings = TermSettings(**json.loads((folder / _SETTINGS).read_text("utf-8")))
         saved = pl.read_parquet(folder / _TERMS)
         composed = _COMPOSED.items() <= pl.read_parquet_metadata(folder / _TERMS).items()
-        return cls(settings, _fitted(settings, saved["term"].to_list(), saved["idf"].to_numpy(), composed=composed))
+        return cls(settings, saved["term"].to_list(), saved["idf"].to_numpy(), composed)
 
 
 def _each_text(data: ScoreData) -> Iterator[str]:
@@ -178,27 +190,41 @@ def _each_text(data: ScoreData) -> Iterator[str]:
         raise ValueError(f"{found} texts for {len(truth)} documents and {truth.num_labels} labels")
 
 
-def _fitted(settings: TermSettings, terms: list[str], idf_T: F32, *, composed: bool = True) -> Any:
-    """Return a vectoriser with these terms, in the order of columns."""
-    vectorizer = _vectorizer(settings, terms, composed=composed)
-    vectorizer.idf_ = idf_T
-    return vectorizer
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
-def _vectorizer(settings: TermSettings, terms: list[str] | None = None, *, composed: bool = True) -> Any:
-    """Return an unfitted vectoriser, with the columns ``terms`` if given."""
+def _words_of(text: str, settings: TermSettings) -> list[str]:
+    """Return the words of at least two characters."""
+    return _WORD.findall(text)
+
+
+def _terms_of(text: str, settings: TermSettings) -> list[str]:
+    """Return words, and runs of up to ``ngrams`` of them, as scikit-learn does."""
+    words = _words_of(text, settings)
+    sizes = range(2, min(settings.ngrams, len(words)) + 1)
+    return words + [" ".join(words[at : at + size]) for size in sizes for at in range(len(words) - size + 1)]
+
+
+def _parts_of(text: str, settings: TermSettings) -> list[str]:
+    """Return the runs of characters of each word, with a space before and after it, as scikit-learn does."""
+    size = settings.characters
+    padded = (f" {word} " for word in text.split())
+    return [word[at : at + size] for word in padded for at in range(max(len(word) - size, 0) + 1)]
+
+
+def _vectorizer(settings: TermSettings, terms: list[str], *, composed: bool) -> Any:
+    """Return scikit-learn's vectoriser with the columns ``terms``."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    options: dict[str, Any] = {"sublinear_tf": True, "dtype": np.float32}
+    options: dict[str, Any] = {"sublinear_tf": True, "dtype": np.float32, "vocabulary": terms}
     if composed:
-        options["preprocessor"] = lambda text: unicodedata.normalize("NFC", text).lower()
+        options["preprocessor"] = lambda text: _composed(text).lower()
     if settings.characters:
         options |= {"analyzer": "char_wb", "ngram_range": (settings.characters, settings.characters)}
     else:
         options |= {"ngram_range": (1, settings.ngrams)}
-    if terms is not None:
-        return TfidfVectorizer(vocabulary=terms, **options)
-    return TfidfVectorizer(min_df=settings.min_documents, max_features=settings.terms, **options)
+    return TfidfVectorizer(**options)
 
 
 def require(package: str, module: str) -> None:

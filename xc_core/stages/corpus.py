@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from xc_core.chain.context import Context
-from xc_core.data.alike import alike_labels
+from xc_core.data.alike import alike_labels, codes
 from xc_core.data.alike import sentence as alike_sentence
+from xc_core.data.checks import accepted_sentence
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.nearness import nearness, sentence, warning
@@ -44,11 +45,15 @@ def _describe(context: Context[IngestConfig]) -> None:
             f"corpus: {counted(few, 'label')} in test only, because the test rows are split off by a hash and no "
             "other row has them; the model can find such labels only by their text"
         )
-    if facts.get("accepted"):
-        shown = ", ".join(f"{kind} {count:,}" for kind, count in facts["accepted"].items())
-        context.report(f"corpus: accepted by the setting allow: {shown}")
+    if accepted := accepted_sentence(facts):
+        context.report(f"corpus: accepted by the setting allow: {accepted}")
     if alike := facts["alike_labels"]:
         context.report(f"corpus: {alike_sentence(alike)}")
+    if 2 * (count := codes(corpus)) > facts["labels"]:
+        context.report(
+            f"corpus: {count:,} of {counted(facts['labels'], 'label text')} have no letter, so scores of label texts "
+            "are of little use; if the labels have names, make these their texts (labels.csv beside a table)"
+        )
     for line in _on_validation(facts, context.settings):
         context.report(f"corpus: {line}")
 

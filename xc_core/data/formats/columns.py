@@ -79,13 +79,18 @@ def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
+def _typed(value: object, batch: pa.RecordBatch, column: str) -> str:
+    """Return a value of a column and its type: shown alone, a date would look like a string."""
+    return in_json(value) if value is None else f"{in_json(value)} ({bare(str(batch.schema.field(column).type), 60)})"
+
+
 def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     """Return a column of texts; nothing is an empty text. Raises DataError for another type."""
     values = _values(batch, column, block)
     for row, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             raise DataError(
-                f"{column} {in_json(value)}",
+                f"{column} {_typed(value, batch, column)}",
                 expected="text",
                 do="write the column as strings",
                 where=block.where(row),
@@ -99,9 +104,9 @@ def uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise DataError(
-                f"the uid {in_json(value)}",
+                f"the uid {_typed(value, batch, column)}",
                 expected="a string or a whole number in every row",
-                do="fill in the uid, or delete the column",
+                do="fill in the uid" if value is None else "write the column as strings or whole numbers",
                 where=block.where(row),
             )
     return [str(value) for value in values]
@@ -113,7 +118,7 @@ def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int | None):
             raise DataError(
-                f"the group {in_json(value)}",
+                f"the group {_typed(value, batch, 'group')}",
                 expected="a string, a whole number, or nothing",
                 do="write the column in one of these forms",
                 where=block.where(row),
@@ -133,7 +138,7 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
             cells.append([])
         else:
             raise DataError(
-                f"the labels {in_json(cell)}",
+                f"the labels {_typed(cell, batch, 'labels')}",
                 expected=f"names or 64-bit whole numbers in a list, or text with {options.label_separator!r} between",
                 do="write the column in one of these forms",
                 where=block.where(row),

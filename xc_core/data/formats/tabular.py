@@ -238,19 +238,17 @@ def _report_unused(path: Path) -> None:
 
 def _columns(names: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
     """Return the columns of title, content and uid; raise DataError if columns are missing or ambiguous."""
-    have, no_labels = set(names), with_labels and "labels" not in names
+    have, lacks = {name: name for name in names}, with_labels and "labels" not in names
     body = [name for name in _KNOWN[1:4] if name in have] or ([] if with_labels else ["uid"])
     found = f"the columns {', '.join(map(repr, names))}"
-    if not have & set(body):
-        found, expected = f"{found}{nearest('text', names)}", "a column text, or title and content"
-        expected += "; and a column labels" if no_labels else ""
+    if not have.keys() & set(body):
+        found, expected = found + nearest("text", names), "a column text, or title and content" + "; and labels" * lacks
     elif len(body) > 2 or len(have) < len(names):
         expected = "title and content, or one of them with text, each column once"
-    elif no_labels:
+    elif lacks:
         found, expected = f"{found}{nearest('labels', names)}", "a column labels"
     else:
-        content, uid = body[1] if len(body) > 1 else None, "uid" if "uid" in have else None
-        return {"title": body[0], "content": content, "uid": uid}
+        return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": have.get("uid")}
     raise DataError(found, expected=expected, do="rename the columns", where=path.name)
 
 

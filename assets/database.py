@@ -1,0 +1,42 @@
+"""MLflow's files on the disk: a new sqlite database is made whole, and what was written is there after a power cut."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from pathlib import Path
+
+from xc_core.artifacts import sync, writing
+from xc_core.errors import ConfigError, storage_error, storage_reason
+from xc_core.leftovers import remove_leftovers, scratch
+from xc_core.sqlite import sqlite_address, sqlite_file
+
+
+def made(uri: str) -> None:
+    """Make the database of ``uri`` if it is a file that is not there; raise StorageError if its disk refuses that.
+
+    MLflow makes the tables in place, in many steps. It neither uses nor completes a database that a kill or a full disk
+    has left half made.
+    """
+    import mlflow
+
+    file = sqlite_file(uri)
+    if file is None or file.exists():
+        return
+    with writing(file), suppress(ConfigError):  # of a path that an address cannot name: MLflow makes another file
+        sqlite_address(file)
+        remove_leftovers(file)
+        with scratch(file) as folder:
+            new = folder / file.name
+            mlflow.MlflowClient(sqlite_address(new)).search_experiments(max_results=1)
+            if not file.exists():
+                new.rename(file)
+
+
+def synced(path: Path) -> None:
+    """Write a file or folder to the disk, unless its disk cannot say so; raise StorageError if that fails."""
+    try:
+        sync(path)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+            raise storage_error(storage_reason(error, path), path) from error
