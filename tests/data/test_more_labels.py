@@ -17,7 +17,7 @@ from tests.conftest import write_lines
 from tests.data.spoil import put_json
 from tests.data.worlds import FILTERS, LAYOUTS, small_world, write_filters
 from xc_core import artifacts
-from xc_core.data.checks import Allowed
+from xc_core.data.checks import Allowed, accepted_sentence
 from xc_core.data.corpus import Corpus
 from xc_core.data.formats import documents_stay, open_source
 from xc_core.data.ingest import IngestConfig, ingest
@@ -113,6 +113,18 @@ def test_accepted_rows_are_counted_as_by_an_ingest(tmp_path: Path) -> None:
         "documents": {"empty-text": 1},
         "labels": {"empty-text": 1, "clean-text": 2, "unseen-labels": 2},
     }
+
+
+def test_a_corpus_of_an_earlier_version_names_accepted_rows_without_a_number(tmp_path: Path) -> None:
+    raw, config = tmp_path / "raw", world_of("xc-json", tmp_path / "raw")
+    put_json(raw / "trn.json", 3, title="", content="")
+    config = replace(config, allow=("empty-text", "unseen-labels"))
+    before = made(raw, tmp_path / "before", config)
+    file = before.folder / artifacts.MADE
+    file.write_text(file.read_text().replace('"accepted"', '"not yet there"'))
+    add(raw, config, before, pl.DataFrame({"uid": ["z1"], "title": ["meadow"], "content": [""]}))
+    quick = made(raw, tmp_path / "quick", config, before)
+    assert accepted_sentence(artifacts.read_made(quick.folder).facts) == "empty-text, unseen-labels"
 
 
 def test_the_rows_of_a_matrix_stay(tmp_path: Path) -> None:
