@@ -164,3 +164,12 @@ def test_parts_are_joined_in_the_order_of_their_documents() -> None:
     assert whole.positive_NK.tolist() == [[False] * 3, [False] * 3, [True] * 3, [True] * 3, [True, True, False]]
     assert whole.found_NK[4].tolist() == [True, True, False]
     assert whole.truth.indices.tolist() == [2, 5, 7, 8, 9]
+
+
+def test_a_document_whose_labels_are_all_revealing_is_left_out_and_one_without_labels_is_not() -> None:
+    labels = LabelMatrix.from_pairs(np.array([1, 2, 4, 4, 5]), np.array([0, 1, 0, 1, 2]), (6, 3))
+    fold: Any = SimpleNamespace(name="half-0", revealing_labels=lambda corpus: np.arange(3) == 1)
+    held = HeldOut.of(cast(Any, SimpleNamespace(labels=labels)), fold, np.arange(1, 6))
+    assert (held.fold, held.rows.tolist()) == ("half-0", [1, 3, 4, 5])
+    assert [held.truth.row(at).tolist() for at in range(4)] == [[0], [], [0], [2]]
+    assert held.revealing_L.tolist() == [False, True, False]
