@@ -125,8 +125,11 @@ def test_a_fit_is_that_of_candidates_as_wide_as_the_largest_document(
         found = gathered(60, 2_000, 900)
         assert (found.surplus is None) == (beside > 900)
         order = np.random.default_rng(1).permutation(60)
-        merged = Candidates.concat([part_of(found, order[:20]), part_of(found, order[20:])], order)
-        for own in (found, merged):
+        merged, other = (
+            Candidates.concat([part_of(found, docs[:20]), part_of(found, docs[20:])], docs)
+            for docs in (order, order[::-1])  # the document with a surplus is in the first part, or in the second
+        )
+        for own in (found, merged, other):
             fitted = own.fit(rule, INPUTS, weights_L, rows).tree
             assert fitted is not None
             fits.append(fitted.predict(np.random.default_rng(2).random((500, 2), np.float32)))
