@@ -61,7 +61,10 @@ def audit(service: str, timeout: float, url: str, strict: bool) -> None:
     for name in result.unused():
         click.echo(f"note: [vulnerabilities] accepts {name}, which no package has; delete the entry")
     count = len(result.packages) - len(names)
-    _conclude(result.refusals(), f"{count} of {len(requirements)} packages: no known vulnerability ({service})")
+    _conclude(
+        result.refusals(),
+        f"{count} of {len(requirements)} packages: no known vulnerability ({asked.url or asked.name})",
+    )
 
 
 @cli.command("sbom")

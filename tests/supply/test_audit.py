@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,13 @@ def test_a_vulnerability_is_refused_and_an_unknown_package_is_named(
     done = CliRunner().invoke(supply.__main__.cli, ["audit"])
     assert done.exit_code == 0
     assert "packages: no known vulnerability (pypi)" in done.output
+
+
+def test_a_service_of_ones_own_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = service(tmp_path, {"django": DJANGO})
+    monkeypatch.setattr(supply.__main__, "Service", lambda name, _, url: replace(fake, name=name, url=url))
+    done = CliRunner().invoke(supply.__main__.cli, ["audit", "--url", "http://audit.example/v1"])
+    assert "packages: no known vulnerability (http://audit.example/v1)" in done.output
 
 
 class Osv(BaseHTTPRequestHandler):

@@ -58,7 +58,7 @@ class _Wanted:
 @click.option("--budget", default=None, metavar="TIME",
               help="Scale epochs so that training, encoding and fitting scores take this long at most, as 90s, 10m or "
               f"1.5h; or none to train all epochs. [default: {_BUDGET}, so that a run ends within the hour; none if "
-              "--set gives epochs]")  # fmt: skip
+              "--set gives epochs or a variant is trained as params.yaml has it]")  # fmt: skip
 @click.option("--learn-from", type=click.Choice(LEARN_FROM), default=None,
               help="What the final model learns from, to compare recipes as equals: train documents, or published "
               "(train and validation, as far as the fusion permits). [default: the recipe's own settings]")  # fmt: skip

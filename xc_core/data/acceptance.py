@@ -119,8 +119,8 @@ class AcceptanceSet:
     def today(self, corpus: Corpus, folder: Path) -> AcceptanceSet:
         """Write what a model of ``corpus`` can be judged on to ``folder``, and open it.
 
-        Documents that the corpus trains on are left out (same uid, or same text in any Unicode form), and labels that
-        it no longer has.
+        Documents that the corpus trains on are left out (same text in any Unicode form or, unless the set was given,
+        same uid), and labels that it no longer has.
         """
         rows, own = corpus.published_rows(), [_composed(text) for text in self.texts]
         texts = set(own).intersection(map(_composed, corpus.each_text("documents", rows)))

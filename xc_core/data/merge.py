@@ -56,9 +56,8 @@ class Tables:
     def merged(self, update: Tables, cut: NewDocuments) -> Tables:
         """Return the tables with the rows of ``update`` in place of those of the same uid, new ones at the end.
 
-        A document of the update has the labels of the update, and keeps its group if the update names none, and its
-        family of near-duplicates. A label
-        that the update only names (its text is its uid) keeps its text.
+        A document of the update has the labels of the update. It keeps its family of near-duplicates and, if the update
+        names no group, its group. A label that the update only names (its text is its uid) keeps its text.
         """
         new = cut.placed(
             self.documents, update.documents.join(self.documents, on="uid", how="anti", maintain_order="left")

@@ -1,4 +1,4 @@
-"""Numbers pairs (document, label) in the order of their first appearance, in 24 to 40 bytes a pair.
+"""Numbers pairs (document, label) in the order of their first appearance, in 24 to 48 bytes a pair.
 
 A dict of tuples takes ten times the memory. The hash table has open addressing with linear probing.
 """

@@ -27,7 +27,7 @@ class _Softmax(Stateless, Tempered):
     If ``forward`` is below 1, the loss is forward * (this) + (1 - forward) * (the same from labels to documents), where
     a label's positives are the documents that chose it and its negatives those that do not have it.
 
-    Source: UniDEC (001), sections 3.1 and 3.2, L_PSL and L_D, with the losses of its table 3; DEXML uses the decoupled
+    Source: UniDEC (001), L_PSL (section 3.1), L_D (3.2), and the two losses of section 4.3; DEXML uses the decoupled
     softmax too. With one positive per document both are the softmax cross-entropy. The paper sums both sides over the
     batch alike, so the count is the number of documents.
     """

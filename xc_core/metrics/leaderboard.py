@@ -77,7 +77,7 @@ class Leaderboard:
 def group(passes: float) -> str:
     """Return the group of a recipe whose encoder was trained on ``passes`` times the published documents.
 
-    Each group ends at twice the passes of the one before: up to 1, 1 to 2, 2 to 4, and below 1 likewise.
+    Each group ends at twice the passes of the one before: 0.5 to 1, 1 to 2, 2 to 4 and so on.
     """
     if not passes:
         return "encoder not trained"
