@@ -23,6 +23,7 @@ def made(uri: str) -> None:
     file = sqlite_file(uri)
     if file is None or file.exists():
         return
+    file = file.resolve()  # a link stays one
     with writing(file), suppress(ConfigError):  # of a path that an address cannot name: MLflow makes another file
         sqlite_address(file)
         remove_leftovers(file)

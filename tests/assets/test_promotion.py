@@ -448,25 +448,28 @@ def test_a_damaged_champion_is_seen_and_repaired(damaged: Path, xc: Xc, store: S
     assert xc("promote", "--dataset", "toy", "--repair").out == f"version {version.version} of xc-toy is whole\n"
 
 
-@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("origin", ["whole", "damaged", "gone"])
 def test_a_repaired_version_is_made_again_from_the_same_files(
-    damaged: Path, xc: Xc, own: Workspace, store: Store, tmp_path: Path, recorded: bool
+    damaged: Path, xc: Xc, own: Workspace, store: Store, tmp_path: Path, origin: str
 ) -> None:
-    """The project may have changed since. Its own files are taken if those of the version are damaged."""
+    """The project may have changed since. Its own files are taken if those of the version are damaged or gone."""
     before = store.client.get_model_version("xc-toy", "1")
-    artefacts = Path(local_file_uri_to_path(store.client.get_run(before.run_id).info.artifact_uri), FOLDER, ARTEFACTS)
-    whole = artefacts.read_bytes()
+    folder = Path(local_file_uri_to_path(store.client.get_run(before.run_id).info.artifact_uri), FOLDER)
+    whole = shutil.copytree(folder, tmp_path / "whole")
     own.params.path.write_text(f"{own.params.path.read_text()}# changed\n")
-    if not recorded:
-        artefacts.write_bytes(b"\xff" * len(whole))
+    if origin == "damaged":
+        (folder / ARTEFACTS).write_bytes(b"\xff")
+    elif origin == "gone":
+        shutil.rmtree(folder)
     try:
         assert xc("promote", "--dataset", "toy", "--repair").code == 0
     finally:
-        artefacts.write_bytes(whole)
+        shutil.copytree(whole, folder, dirs_exist_ok=True)
     old, new = (
         read(store.client, "toy", version, tmp_path / str(version)) for version in (1, pointed(store)["champion"])
     )
     assert (old.files.keys(), old.artefacts) == (new.files.keys(), new.artefacts)
+    recorded = origin == "whole"
     assert new.files["params.yaml"].read_text().endswith("# changed\n") is not recorded
     assert new.tags["dagster_run"] == ("r1" if recorded else "none, made on the command line")
 

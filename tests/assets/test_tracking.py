@@ -287,6 +287,15 @@ def test_a_database_whose_tables_were_half_made_is_made_again(tmp_path: Path, mo
     assert list(file.parent.iterdir()) == [file]
 
 
+def test_a_link_to_a_database_on_another_disk_stays_one(tmp_path: Path) -> None:
+    file, disk = tmp_path / "mlflow.db", tmp_path / "disk"
+    disk.mkdir()
+    file.symlink_to(disk / "large.db")
+    connect(f"sqlite:///{file}", tmp_path / "lock")
+    assert file.is_symlink()
+    assert list(disk.iterdir()) == [disk / "large.db"]
+
+
 def test_other_errors_are_not_changed() -> None:
     with pytest.raises(ZeroDivisionError), answering("http://tracking:5000"):
         _ = 1 / 0

@@ -20,6 +20,7 @@ from xc_core.cli.ingest import place
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference, Moves
 from xc_core.data.ingest import IngestConfig
+from xc_core.data.splits import ACCEPTANCE, TRAIN
 from xc_core.errors import RefusedError
 
 
@@ -66,6 +67,19 @@ def test_the_difference_names_what_came_went_and_changed(tmp_path: Path) -> None
     assert (found.pairs["lost"], found.tests) == (0, {"before": 10, "lost": 0})
     assert found.pairs["after"] - found.pairs["before"] == found.pairs["added"] - found.pairs["removed"]
     assert found.known_tests == 0, "a document that moved has its uid"
+
+
+def test_a_test_document_is_known_if_a_model_has_learnt_from_its_text(tmp_path: Path) -> None:
+    world = ToyWorld.make(documents=60, tests=10)
+    before = read_world(world.write(tmp_path / "before"), acceptance_fraction=0.3)
+    held, train = (set(before.uids(before.rows(split))) for split in (ACCEPTANCE, TRAIN))
+    for uids, count in ((held, 3), (train, 2)):
+        for row in [row for row in world.train if row["uid"] in uids][:count]:
+            world.train.remove(row)
+            world.test.append({**row, "uid": f"new-{row['uid']}"})
+    world.test[0]["uid"] = "another name of a test document"
+    found = Difference.of(before, read_world(world.write(tmp_path / "after"), acceptance_fraction=0.3))
+    assert found.known_tests == 2, "the acceptance set is not learnt from"
 
 
 def test_rows_without_uids_that_moved_into_test_are_counted(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:

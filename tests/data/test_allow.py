@@ -11,7 +11,7 @@ import pytest
 from tests.data.spoil import Spoil, field_of, insert, put, put_json
 from tests.data.worlds import contents, read_world, small_world, write_world
 from xc_core import artifacts
-from xc_core.data.checks import Allowed, check_block, clean_block
+from xc_core.data.checks import Allowed, accepted_sentence, check_block, clean_block
 from xc_core.data.formats import Block
 from xc_core.errors import DataError
 
@@ -99,6 +99,8 @@ def test_rows_that_were_accepted_are_counted(tmp_path: Path) -> None:
     }
     none = artifacts.read_made(read_world(write_world(tmp_path / "whole"), allow=Allowed.kinds()).folder).facts
     assert none["accepted"] == {"documents": {}, "labels": {}}
+    assert accepted_sentence(none | {"allow": ["empty-text", "clean-text"]}) == "no row (empty-text, clean-text)"
+    assert accepted_sentence(none | {"allow": ["empty-text", "shared-texts"]}) == "shared-texts", "they are not counted"
 
 
 def test_unseen_labels_are_counted(tmp_path: Path) -> None:

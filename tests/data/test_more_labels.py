@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import write_lines
+from tests.data.spoil import put_json
 from tests.data.worlds import FILTERS, LAYOUTS, small_world, write_filters
 from xc_core import artifacts
+from xc_core.data.checks import Allowed, accepted_sentence
 from xc_core.data.corpus import Corpus
 from xc_core.data.formats import documents_stay, open_source
 from xc_core.data.ingest import IngestConfig, ingest
@@ -93,6 +95,36 @@ def test_the_bytes_are_those_of_an_ingest(case: str, tmp_path: Path) -> None:
     assert facts == artifacts.read_made(full.folder).facts
     documents = "documents.parquet"
     assert (quick.folder / documents).stat().st_ino == (before.folder / documents).stat().st_ino
+
+
+def test_accepted_rows_are_counted_as_by_an_ingest(tmp_path: Path) -> None:
+    raw, config = tmp_path / "raw", world_of("xc-json", tmp_path / "raw")
+    put_json(raw / "trn.json", 3, title="", content="")
+    put_json(raw / "lbl.json", 2, title="a\x00", content="")
+    config = replace(config, allow=("empty-text", "clean-text", "shared-texts"))
+    before = made(raw, tmp_path / "before", config)
+    new = pl.DataFrame({"uid": ["z1", "a0"], "title": ["", "dark\x00"], "content": [""] * 2})
+    add(raw, config, before, new)
+    config = replace(config, allow=Allowed.kinds())
+    quick, full = made(raw, tmp_path / "quick", config, before), made(raw, tmp_path / "full", config)
+    found = artifacts.read_made(quick.folder).facts["accepted"]
+    assert found == artifacts.read_made(full.folder).facts["accepted"]
+    assert found == {
+        "documents": {"empty-text": 1},
+        "labels": {"empty-text": 1, "clean-text": 2, "unseen-labels": 2},
+    }
+
+
+def test_a_corpus_of_an_earlier_version_names_accepted_rows_without_a_number(tmp_path: Path) -> None:
+    raw, config = tmp_path / "raw", world_of("xc-json", tmp_path / "raw")
+    put_json(raw / "trn.json", 3, title="", content="")
+    config = replace(config, allow=("empty-text", "unseen-labels"))
+    before = made(raw, tmp_path / "before", config)
+    file = before.folder / artifacts.MADE
+    file.write_text(file.read_text().replace('"accepted"', '"not yet there"'))
+    add(raw, config, before, pl.DataFrame({"uid": ["z1"], "title": ["meadow"], "content": [""]}))
+    quick = made(raw, tmp_path / "quick", config, before)
+    assert accepted_sentence(artifacts.read_made(quick.folder).facts) == "empty-text, unseen-labels"
 
 
 def test_the_rows_of_a_matrix_stay(tmp_path: Path) -> None:

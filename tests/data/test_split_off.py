@@ -51,6 +51,10 @@ def test_a_label_without_any_document_is_refused_still(tmp_path: Path) -> None:
     (folder / "labels.csv").write_text("\n".join(["uid,text", *(f"{name},{name}" for name in names), ""]))
     with pytest.raises(DataError, match="1 of 12 labels without a train document, the first is label 1, 'nowhere'"):
         read_world(folder)
+    corpus = read_world(folder, allow=("unseen-labels",))
+    accepted = artifacts.read_made(corpus.folder).facts["accepted"]
+    assert corpus.labels_in_test_only > 0
+    assert accepted["labels"] == {"unseen-labels": 1}, "not those that our own split made"
 
 
 def test_a_test_file_of_the_user_is_read_as_strictly_as_before(tmp_path: Path) -> None:

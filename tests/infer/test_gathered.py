@@ -125,8 +125,11 @@ def test_a_fit_is_that_of_candidates_as_wide_as_the_largest_document(
         found = gathered(60, 2_000, 900)
         assert (found.surplus is None) == (beside > 900)
         order = np.random.default_rng(1).permutation(60)
-        merged = Candidates.concat([part_of(found, order[:20]), part_of(found, order[20:])], order)
-        for own in (found, merged):
+        merged, other = (
+            Candidates.concat([part_of(found, docs[:20]), part_of(found, docs[20:])], docs)
+            for docs in (order, order[::-1])  # the document with a surplus is in the first part, or in the second
+        )
+        for own in (found, merged, other):
             fitted = own.fit(rule, INPUTS, weights_L, rows).tree
             assert fitted is not None
             fits.append(fitted.predict(np.random.default_rng(2).random((500, 2), np.float32)))
@@ -164,3 +167,12 @@ def test_parts_are_joined_in_the_order_of_their_documents() -> None:
     assert whole.positive_NK.tolist() == [[False] * 3, [False] * 3, [True] * 3, [True] * 3, [True, True, False]]
     assert whole.found_NK[4].tolist() == [True, True, False]
     assert whole.truth.indices.tolist() == [2, 5, 7, 8, 9]
+
+
+def test_a_document_whose_labels_are_all_revealing_is_left_out_and_one_without_labels_is_not() -> None:
+    labels = LabelMatrix.from_pairs(np.array([1, 2, 4, 4, 5]), np.array([0, 1, 0, 1, 2]), (6, 3))
+    fold: Any = SimpleNamespace(name="half-0", revealing_labels=lambda corpus: np.arange(3) == 1)
+    held = HeldOut.of(cast(Any, SimpleNamespace(labels=labels)), fold, np.arange(1, 6))
+    assert (held.fold, held.rows.tolist()) == ("half-0", [1, 3, 4, 5])
+    assert [held.truth.row(at).tolist() for at in range(4)] == [[0], [], [0], [2]]
+    assert held.revealing_L.tolist() == [False, True, False]

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets import inbox
+from assets import checks, inbox
 from assets.inbox import INBOX_TAG
 from assets.partitions import experiment_key, split_key, sync
 from pipelines import graph, jobs, schedules, sensors
@@ -74,6 +74,15 @@ def test_assets_have_owner_group_kind_and_description() -> None:
             assert spec.group_name in {"data", "training", "search", "release"}
             assert spec.kinds
             assert spec.description
+
+
+def test_a_check_has_the_partitions_of_its_asset_and_stops_the_run() -> None:
+    partitions = {spec.key: spec.partitions_def for asset in ASSETS for spec in asset.specs}
+    found = [spec for check in checks.ALL for spec in check.check_specs]
+    assert [spec.name for spec in found] == [
+        "schema", "empty_labels", "leakage", "cluster_balance", "finite_weights", "index_recall", "metric_floor"
+    ]  # fmt: skip
+    assert all(spec.partitions_def == partitions[spec.asset_key] and spec.blocking for spec in found)
 
 
 def test_checks_sensors_and_schedules_have_a_description(tmp_path: Path) -> None:

@@ -65,6 +65,15 @@ def test_without_fallback_the_rule_is_kept(workspace: Workspace) -> None:
     assert evaluation.report["ablation"]["fusion"] != evaluation.report["ablation"]["classifier"]
 
 
+def test_a_rule_that_learns_nothing_has_a_dial_and_the_figures_of_it(workspace: Workspace) -> None:
+    changes = deep_merged(TOY_CHANGES, {"fusion": {"rule": "sum"}})
+    workspace.params.declare_experiment("toy", "ngame", "ngame", changes)
+    facts = run_stage(workspace, "fusion", "toy", "ngame").facts
+    served = next(one for one in facts["tail"]["curve"] if one["tail"] == facts["tail"]["default"])
+    assert facts["figures"] == {name: served[name] for name in facts["validation"]["sum"]}
+    assert FittedFusion.open(workspace.folder("fusion", "toy", "ngame")).dial is not None
+
+
 def test_the_report_names_the_part(tmp_path: Path, lines: list[str], workspace: Workspace) -> None:
     facts = evaluated(workspace, {"rule": {**USELESS, "depth": 2}})[1]
     part, rule = (

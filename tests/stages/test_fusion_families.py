@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.fusion import FittedFusion, Inputs, Tree
+from xc_core.fusion import FittedFusion, Inputs, Sum, Tree, summed
 from xc_core.infer.gathered import Candidates
 from xc_core.shapes import F32, I32, I64, Bool, Shortlist
 from xc_core.stages import fusion
@@ -37,7 +37,7 @@ def fitted_rows(families_N: I64, monkeypatch: pytest.MonkeyPatch) -> tuple[list[
     rule, inputs = Tree(), Inputs(("a", "b"), ("a", "b"))
     whole = gathered().fit(rule, inputs, np.ones(K))
     monkeypatch.setattr(Candidates, "fit", spy)
-    ranked = fusion._ranked(whole, inputs, gathered(), np.ones(K), families_N)
+    ranked = fusion._ranked(rule, inputs, gathered(), np.ones(K), whole, families_N)
     return rows, ranked
 
 
@@ -56,7 +56,7 @@ def test_a_document_is_ranked_by_the_rule_that_was_fitted_without_its_family() -
     own.values_NKF[np.arange(N), np.arange(N) % K, families_N % 2] = 9
     rule, inputs = Tree(min_leaf=1, weight=0.1), Inputs(("a", "b"), ("a", "b"))
     whole = own.fit(rule, inputs, np.ones(K))
-    ranked = fusion._ranked(whole, inputs, own, np.ones(K), families_N)["fusion"]
+    ranked = fusion._ranked(rule, inputs, own, np.ones(K), whole, families_N)["fusion"]
     for row in range(N):
         others = np.flatnonzero(families_N % 2 != families_N[row] % 2)
         expected = own.rank(own.fit(rule, inputs, np.ones(K), others), np.array([row]))
@@ -74,3 +74,11 @@ def test_documents_without_siblings_alternate(monkeypatch: pytest.MonkeyPatch) -
 def test_one_family_alone_cannot_be_cross_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, ranked = fitted_rows(np.zeros(N, np.int64), monkeypatch)
     assert rows == [] and "fusion" not in ranked
+
+
+def test_a_rule_that_hands_its_fit_over_is_compared_all_the_same() -> None:
+    """A rule of a plug-in may return the fit of another rule, here the sum, which learns nothing."""
+    rule, inputs = Tree(min_leaf=1), Inputs(("a", "b"), ("a", "b"))
+    given = summed(rule, inputs), np.arange(N)
+    assert "fusion" in fusion._ranked(rule, inputs, gathered(), np.ones(K), *given)
+    assert "fusion" not in fusion._ranked(Sum(), inputs, gathered(), np.ones(K), *given)

@@ -234,7 +234,7 @@ def test_the_families_are_those_of_the_documents_that_are_compared(
     monkeypatch.setattr(Corpus, "families", lambda _, rows: rows)
     monkeypatch.setattr(fusion, "_ranked", lambda *own: given.append(own) or ranked(*own))
     train_and_fit(ready, {"fusion": {"candidates": LABELS}})
-    gathered, families_N, corpus = given[0][2], given[0][4], open_corpus(ready)
+    gathered, families_N, corpus = given[0][2], given[0][5], open_corpus(ready)
     assert sorted(families_N.tolist()) == corpus.rows(VALIDATION).tolist()
     truth = corpus.labels.rows(families_N)
     assert [gathered.truth.row(i).tolist() for i in range(len(truth))] == [

@@ -16,7 +16,7 @@ from xc_core.classifiers import LabelTable, TableConfig, dropped, gradient_error
 from xc_core.encoders import EncoderConfig, build_encoder, embed_rows, encode_rows
 from xc_core.losses import AugmentReduce, Bce, DecoupledSoftmax, Loss
 from xc_core.sampling import All, Importance, Mined, Negatives, Random
-from xc_core.seeds import torch_generator
+from xc_core.seeds import generator, torch_generator
 from xc_core.train import encoder as encoder_module
 from xc_core.train import heads as heads_module
 from xc_core.train.checkpoint import Checkpoints
@@ -289,8 +289,11 @@ def test_each_search_logs_the_error_of_the_gradients_of_documents_batch_and_rows
 ) -> None:
     """Of the sample and of as many uniform labels; the first search is used in the third epoch."""
     task, measured = joint(0.0, negatives=ESTIMATE, dropout=0.2), []
+    task.settings, drawn = replace(task.settings, seed=5), []
+    monkeypatch.setattr(encoder_module, "generator", lambda *own: drawn.append(own) or generator(*own))
     monkeypatch.setattr(encoder_module, "gradient_error", lambda *own: measured.append(own) or gradient_error(*own))
     history = train(task, tmp_path)
+    assert drawn == [(5, "gradient")]
     for _, _, docs, _, _, labels in measured:  # so few that no sample is drawn
         assert docs.tolist() == list(range(len(task.data.rows_N)))
         assert labels.tolist() == list(range(task.data.truth.num_labels))

@@ -22,6 +22,7 @@ from xc_core.losses import PLAIN, AugmentReduce, Loss, Sampled, Stateless
 from xc_core.recipes import find_recipe
 from xc_core.sampling import Random, Tree
 from xc_core.shapes import F32, I64, TokenBatch
+from xc_core.train import encoder as encoder_module
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask
@@ -141,6 +142,23 @@ def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(
     assert not used.all()
     assert figures["labels_seen"] == pytest.approx(seen[used].mean())
     assert 0 <= figures["missed_by_batches"] <= 1
+
+
+def test_theorem_1_is_measured_with_the_seed_and_the_radius_of_the_settings(
+    encoder_task: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = encoder_task()
+    train(task, tmp_path / "run", epochs=1)
+    task.settings, given = replace(task.settings, seed=7), []
+
+    def spied(real: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        given.append(named)
+        return real(*arguments, **named)
+
+    for name in ("theorem1", "missed_by_pools"):
+        monkeypatch.setattr(encoder_module, name, partial(spied, getattr(encoder_module, name)))
+    task.start_epoch(1)
+    assert given == [{"radius": task.settings.order.radius, "seed": 7}] * 2
 
 
 def weights(task: EncoderTask) -> dict[str, Tensor]:

@@ -108,12 +108,13 @@ def checked_block(block: Block, allowed: Allowed, accepted: Counter[str], *, num
 def accepted_sentence(facts: Mapping[str, Any]) -> str:
     """Return how many rows were accepted of each kind that a corpus with these facts allows; empty if it allows none.
 
-    Facts of before 2026-11-27 have no numbers.
+    Shared texts have no number, nor have the facts of a corpus of before 2026-11-27.
     """
     kinds, counts = facts.get("allow", ()), facts.get("accepted")
     if not kinds or counts is None:
         return ", ".join(kinds)
     shown = [f"{kind}: {counted(count, side[:-1])}" for side in counts for kind, count in counts[side].items()]
+    shown += [kind for kind in kinds if kind == "shared-texts"]
     return ", ".join(shown) or f"no row ({', '.join(kinds)})"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from xc_core.data.corpus import Corpus
-from xc_core.data.splits import TEST
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.visible import counted
 
 
@@ -41,7 +41,7 @@ class Difference:
     tests: Mapping[str, int]
     """Test documents ``before``, and those of them that are ``lost``: gone, or no longer test documents."""
     known_tests: int
-    """Test documents whose text only documents of other splits had before, with other uids."""
+    """Test documents whose text only train or validation documents had before, with other uids."""
 
     @classmethod
     def of(cls, before: Corpus, after: Corpus) -> Difference:
@@ -52,8 +52,8 @@ class Difference:
         first, second = _rows(before, "documents"), _rows(after, "documents")
         both = first.join(second, on="uid")
         lost = _within(gone, both["key"]) - _within(new, both["key"])
-        tests, others = first.filter(pl.col("split") == TEST), first.filter(pl.col("split") != TEST)
-        known = second.filter(pl.col("split") == TEST).join(others, on="text", how="semi")
+        tests, learnt = (first.filter(pl.col("split").is_in(splits)) for splits in ([TEST], [TRAIN, VALIDATION]))
+        known = second.filter(pl.col("split") == TEST).join(learnt, on="text", how="semi")
         moved = both.filter((pl.col("split") == TEST) != (pl.col("split_right") == TEST))["uid"].sort().to_list()
         return cls(
             _moves(first, second, pl.concat([gone["doc"], new["doc"]])),
@@ -63,7 +63,7 @@ class Difference:
             moved,
             {"before": len(tests),
              "lost": len(tests.join(second.filter(pl.col("split") == TEST), on="uid", how="anti"))},
-            len(known.join(tests, on="text", how="anti").join(others, on="uid", how="anti")),
+            len(known.join(tests, on="text", how="anti").join(learnt, on="uid", how="anti")),
         )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:

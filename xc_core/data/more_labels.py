@@ -46,15 +46,14 @@ def with_more_labels(
     build.facts |= {
         **facts,
         **content,
-        "accepted": {
-            "documents": facts.get("accepted", {}).get("documents", {}),
-            "labels": labels.all_accepted(unseen - before.labels_in_test_only),
-        },
         "layout": layout.name,
         "source": source_facts(source, folder),
         "allow": list(config.allow),
         "alike_labels": alike_labels(Corpus.unsealed(build.path)),
     }
+    if "accepted" in facts:  # otherwise its accepted documents were not counted
+        own = labels.all_accepted(unseen - before.labels_in_test_only)
+        build.facts["accepted"] = {"documents": facts["accepted"]["documents"], "labels": own}
 
 
 def _check_filters(folder: Path, config: IngestConfig) -> None:

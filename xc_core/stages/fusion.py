@@ -14,7 +14,7 @@ from xc_core.data.folds import unseen
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import MovedError
-from xc_core.fusion import FittedFusion, Inputs, summed
+from xc_core.fusion import FittedFusion, Fusion, Inputs, summed
 from xc_core.fusion.base import SUM
 from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
@@ -42,7 +42,7 @@ def run(context: Context[FusionSettings]) -> None:
     gathered, families_N = Candidates.concat(parts, rows), corpus.families(np.sort(rows))
     fitted = gathered.fit(settings.rule, inputs, weights_L)
     fitted = replace(fitted, candidates=k, offsets=inputs.offsets)
-    ranked = _ranked(fitted, inputs, gathered, weights_L, families_N)
+    ranked = _ranked(settings.rule, inputs, gathered, weights_L, fitted, families_N)
     documents = _per_document(ranked, gathered.truth, weights_L)
     compared = {name: own.total() for name, own in documents.items()}
     better = _instead(settings, compared, documents)
@@ -149,13 +149,16 @@ def _without_validation(context: Context[FusionSettings], inputs: Inputs) -> Non
 
 
 def _ranked(
-    fitted: FittedFusion, inputs: Inputs, gathered: Candidates, weights_L: F64, families_N: I64
+    rule: Fusion, inputs: Inputs, gathered: Candidates, weights_L: F64, fitted: FittedFusion, families_N: I64
 ) -> dict[str, Shortlist]:
-    """Rank by each score, by their sum, and by the fusion fitted on the other half of the families."""
+    """Rank by each score, by their sum, and by the fusion fitted on the other half of the families.
+
+    ``fitted.rule`` may be another one: a rule can hand its fit over, for instance to the sum if there are few pairs.
+    """
     ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
-    if fitted.rule.learns and families_N.max() > 0:
+    if rule.learns and families_N.max() > 0:
         halves = np.flatnonzero(families_N % 2 == 0), np.flatnonzero(families_N % 2 == 1)
-        fits = [gathered.fit(fitted.rule, inputs, weights_L, half) for half in reversed(halves)]
+        fits = [gathered.fit(rule, inputs, weights_L, half) for half in reversed(halves)]
         crossed = [gathered.rank(own, half) for own, half in zip(fits, halves, strict=True)]
         back = np.argsort(np.concatenate(halves))
         ranked[FUSION] = Shortlist.stack(crossed).rows(back)
