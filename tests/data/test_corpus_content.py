@@ -44,7 +44,7 @@ def test_facts_for_people_include_the_content_and_how_it_was_made(world: Path) -
     facts = facts_of(corpus)
     assert {name: facts[name] for name in corpus.facts} == corpus.facts
     more = {name: value for name, value in facts.items() if name not in corpus.facts}
-    assert set(more) == {"layout", "source", "filters", "allow", "validation_fraction", "split"}
+    assert set(more) == {"layout", "source", "filters", "allow", "accepted", "validation_fraction", "split"}
     assert (more["layout"], more["allow"], more["validation_fraction"]) == ("xc-json", ["shared-texts"], 0.2)
     files = ["filter_labels_train.txt", "filter_labels_test.txt"]
     assert more["filters"] == {"source": "given", "pairs": 4, "files": files}

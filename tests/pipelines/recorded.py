@@ -59,6 +59,7 @@ def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     monkeypatch.setattr(mlflow, "set_tracking_uri", lambda _: None)
     monkeypatch.setattr(mlflow.artifacts, "list_artifacts", lambda **_: ["MLmodel"])
     monkeypatch.setattr(registry, "is_whole", lambda version: True)
+    monkeypatch.setattr(registry, "is_elsewhere", lambda version, artifact_root: False)
     passed = Verdict((Line("opens and answers", True, "40 texts"),), "40 documents")
     monkeypatch.setattr(Judge, "__call__", lambda self, version, champion: passed)
     return client
