@@ -45,6 +45,6 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
         again = f"xc ingest {workspace.raw(dataset).relative_to(workspace.root)} --dataset {dataset}"
         click.echo(
             f"note: the leaderboard reads these documents too. To hold others out: {again} --acceptance-fraction 0.05, "
-            f"train, then xc acceptance --dataset {dataset} --redraw. A champion of before has learnt from those, so "
-            "the gate will favour it once"
+            f"train, then xc acceptance --dataset {dataset} --redraw. A champion trained before that has learnt from "
+            "those, so the gate will favour it once"
         )
