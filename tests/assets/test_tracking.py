@@ -24,7 +24,7 @@ from requests import ConnectionError as NoConnection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
-from assets import tracking, waiting
+from assets import database, tracking, waiting
 from assets.metadata import summary
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
@@ -285,6 +285,11 @@ def test_a_database_whose_tables_were_half_made_is_made_again(tmp_path: Path, mo
     assert list(file.parent.iterdir()) == []
     connect(f"sqlite:///{file}", lock)
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_new_database_is_moved_to_its_place_when_it_is_whole(tmp_path: Path) -> None:
+    database.made(f"sqlite:///{tmp_path}/mlflow.db")
+    assert list(tmp_path.iterdir()) == [tmp_path / "mlflow.db"]
 
 
 def test_a_link_to_a_database_on_another_disk_stays_one(tmp_path: Path) -> None:
