@@ -19,7 +19,7 @@ from xc_core.errors import MovedError
 from xc_core.metrics.ranking import per_document
 from xc_core.recipes import find_recipe
 from xc_core.shapes import F32, I32, I64, Shortlist
-from xc_core.tune import asked, early, trial
+from xc_core.tune import asked, early
 from xc_core.tune.record import study_folder
 from xc_core.tune.trial import Trial, TrialWorkspace
 
@@ -111,7 +111,7 @@ def test_a_trial_is_judged_by_what_is_served(
     figures = {name: {"P_at_1": value} for name, value in (("classifier", 40.0), ("sum", 30.0), ("fusion", 20.0))}
     facts = {"validation": figures, "served": served, "documents": 31}
     facts |= {} if at_default is None else {"figures": at_default}
-    monkeypatch.setattr(trial, "read_made", lambda _: SimpleNamespace(facts=facts))
+    monkeypatch.setattr(Workspace, "made", lambda *_: SimpleNamespace(facts=facts))
     found = Trial(trained).result()
     assert (found.figures, found.served, found.documents) == (at_default or figures[served], served, 31)
 
@@ -121,7 +121,8 @@ def test_a_rule_that_learns_nothing_is_judged_by_the_sum_or_by_its_only_score(
     names: list[str], expected: str, trained: TrialWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = {name: {"P_at_1": float(place)} for place, name in enumerate(names)}
-    monkeypatch.setattr(trial, "read_made", lambda _: SimpleNamespace(facts={"validation": figures, "documents": 31}))
+    facts = {"validation": figures, "documents": 31}
+    monkeypatch.setattr(Workspace, "made", lambda *_: SimpleNamespace(facts=facts))
     found = Trial(trained).result()
     assert (found.figures, found.served) == (figures[expected], expected)
 

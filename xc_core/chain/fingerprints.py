@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
     """
     content = {"code_version": stage.code_version, "settings": in_use(partition.settings(stage.name))}
     outside = outside_digests(workspace, stage, partition)
-    absent = recorded(workspace, stage, partition) if None in outside.values() else {}
+    absent = workspace.made(stage.name, *partition.place).depends if None in outside.values() else {}
     digests = {part: absent.get(part, "") if digest is None else digest for part, digest in outside.items()}
     return canonical(content | ({"outside": digests} if digests else {}))
 
@@ -86,7 +85,7 @@ def fingerprint(parts: dict[str, str], *, refresh: bool = False, extended: bool 
 def same_cut(workspace: Workspace, partition: Partition) -> bool:
     """Return True if texts are cut now where they were cut for the encoder."""
     most = partition.dataset.tokens.max_tokens
-    made = artifacts.read_made(workspace.folder("encoder", *partition.place))
+    made = workspace.made("encoder", *partition.place)
     return bool(made.facts.get("max_tokens", most) == most)
 
 
@@ -135,11 +134,6 @@ def outside_digests(workspace: Workspace, stage: Stage, partition: Partition) ->
         part: _digest(workspace, caches[part], {p.name: p for p in files}) if files else None
         for part, files in found.items()
     }
-
-
-def recorded(workspace: Workspace, stage: Stage, partition: Partition) -> Mapping[str, str]:
-    """Return what the present artefact of a stage was made from; empty if there is none."""
-    return artifacts.read_made(workspace.folder(stage.name, *partition.place)).depends
 
 
 def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:

@@ -65,10 +65,10 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
 
 def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Raise MissingError, which names the recipes that are evaluated, if an experiment is not."""
-    if artifacts.read_made(workspace.folder("evaluation", dataset, recipe)).fingerprint:
+    if workspace.made("evaluation", dataset, recipe).fingerprint:
         return
     recipes = [other for _, other in workspace.params.experiments(dataset)]
-    have = [o for o in recipes if artifacts.read_made(workspace.folder("evaluation", dataset, o)).fingerprint]
+    have = [o for o in recipes if workspace.made("evaluation", dataset, o).fingerprint]
     raise MissingError(
         f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",
         expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
@@ -78,7 +78,7 @@ def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
 
 def of_present_corpus(workspace: Workspace, dataset: str, recipe: str) -> bool:
     """Return True if an experiment was evaluated on the corpus that is there now."""
-    made = artifacts.read_made(workspace.folder("evaluation", dataset, recipe))
+    made = workspace.made("evaluation", dataset, recipe)
     return made.depends.get("corpus") == workspace.digest("corpus", dataset)
 
 
@@ -86,7 +86,7 @@ def _card(workspace: Workspace, dataset: str, recipe: str) -> dict[str, str]:
     """Return the facts of the corpus that an experiment was evaluated on, if that is the present one."""
     if not of_present_corpus(workspace, dataset, recipe):
         return {"corpus": "another one than today's: the data have changed since this evaluation"}
-    return data_card(artifacts.read_made(workspace.folder("corpus", dataset)).facts)
+    return data_card(workspace.made("corpus", dataset).facts)
 
 
 def data_card(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from xc_core.chain.context import Context, Others, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
-from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, readable, recorded, write_settings
+from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, readable, write_settings
 from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
@@ -228,7 +228,7 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
         world.of_first(mark if job.function == "run" else "")
         build.origin = Made(mark, before, plain(settings), refreshed)
         if job.recut:  # of the files that the present corpus was made of
-            present = recorded(job.workspace, job.stage, job.partition)
+            present = job.workspace.made(job.stage.name, *job.partition.place).depends
             _check_unmoved(job, {**present, "settings": before["settings"]})
         run(_context(job, build, costs, mark))
         _check_unmoved(job, before)

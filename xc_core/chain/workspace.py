@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from xc_core import artifacts
+from xc_core.artifacts import Made
 from xc_core.chain.context import A
 from xc_core.chain.incoming import recover
 from xc_core.chain.names import SETTINGS, checked_name
@@ -111,6 +112,10 @@ class Workspace:
         """
         with locked(self.state / "lock" / "files", "a write of settings or timings", patience=_WRITE_SECONDS):
             artifacts.write_file(path, content)
+
+    def made(self, stage: str, dataset: str, recipe: str | None = None) -> Made:
+        """Return how an artefact was made; an empty record if there is none or it cannot be read."""
+        return artifacts.read_made(self.folder(stage, dataset, recipe))
 
     def digest(self, stage: str, dataset: str, recipe: str | None = None) -> str:
         """Return the digest of an artefact's content; raise MissingError if there is none."""

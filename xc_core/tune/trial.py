@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core import artifacts
-from xc_core.artifacts import read_made
 from xc_core.chain import STAGES, Stage, Workspace, run_stage
 from xc_core.chain.adopt import adopt
 from xc_core.chain.dataset import Partition
@@ -120,7 +119,7 @@ class Trial:
 
         Raises MissingError if there are no validation documents.
         """
-        facts = read_made(self.workspace.folder("fusion", self.dataset, self.name)).facts
+        facts = self.workspace.made("fusion", self.dataset, self.name).facts
         figures, served = facts.get("validation") or {}, facts.get("served", _FUSION)
         if not figures:
             raise no_validation(self.dataset)
