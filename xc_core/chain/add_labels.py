@@ -120,7 +120,7 @@ def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path
                 do="ingest it in one of them, with uids",
                 where=str(raw),
             )
-        inner.raw(dataset).parent.mkdir(parents=True)
+        inner.home(dataset).mkdir(parents=True)
         shutil.copytree(raw, inner.raw(dataset), copy_function=link_file)
         labels = pl.concat([corpus.table("labels").with_columns(_TEXTS), new])
         layout.add_labels(inner.raw(dataset), labels, len(new))

@@ -89,16 +89,20 @@ class Workspace:
         return place / SETTINGS / f"{stage.name}.json"
 
     def _place(self, dataset: str, recipe: str | None, stage: str) -> Path:
-        folder = self.data / checked_name("dataset", dataset)
+        folder = self.home(dataset)
         if recipe is not None:
             return folder / checked_name("recipe", recipe)
         if STAGES[stage].scope == "experiment":
             raise UsageError(f"no recipe for {stage}", expected="--recipe NAME", do="name the recipe")
         return folder
 
+    def home(self, dataset: str) -> Path:
+        """Return the folder of a dataset: its source files, its artefacts and those of its recipes, its changelog."""
+        return self.data / checked_name("dataset", dataset)
+
     def raw(self, dataset: str) -> Path:
         """Return the folder of a dataset's source files."""
-        return self.data / checked_name("dataset", dataset) / "raw"
+        return self.home(dataset) / "raw"
 
     def scratch(self, kind: str, stage: Stage, dataset: str, recipe: str | None) -> Path:
         """Return the place of a stage's untracked files; ``kind`` is run (checkpoints), lock or cost."""

@@ -186,7 +186,7 @@ def place(
             )
         inner.params.declare_dataset(dataset, config)
         if again:
-            inner.raw(dataset).parent.mkdir(parents=True)
+            inner.home(dataset).mkdir(parents=True)
             inner.raw(dataset).symlink_to(target.resolve())
         else:
             _copy(path, source.files, inner.raw(dataset))
