@@ -18,7 +18,7 @@ from xc_core.tune.metric import Metric
 from xc_core.tune.record import study_folder
 from xc_core.tune.space import TRIAL_STAGES, Space
 from xc_core.tune.storage import importances, opened
-from xc_core.tune.trial import Trial
+from xc_core.tune.trial import Trial, forget
 
 RULE = {"fusion.rule.weight": {"range": [0, 1]}}
 
@@ -113,7 +113,7 @@ def test_a_trial_that_is_forgotten_leaves_nothing(workspace: Workspace) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
     (one.workspace.data / "toy" / one.name / "fusion").mkdir(parents=True)
-    one.forget()
+    forget(one.workspace, "toy", one.name)
     assert not any(place.exists() for place in (*places[0], one.workspace.data / "toy" / one.name))
     assert all(place.exists() for place in places[1])
 

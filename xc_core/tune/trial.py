@@ -127,10 +127,6 @@ class Trial:
             served = _SUM if _SUM in figures else next(iter(figures))
         return Result(dict(facts.get("figures") or figures[served]), served, int(facts["documents"]))
 
-    def forget(self) -> None:
-        """Delete the artefacts and the state of this trial."""
-        forget(self.workspace, self.dataset, self.name)
-
 
 def forget(workspace: Workspace, dataset: str, name: str) -> None:
     """Delete the artefacts and the state of a trial."""
