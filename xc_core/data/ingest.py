@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from xc_core.artifacts import Build
 from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_sizes, checked_block
-from xc_core.data.cut import BY, Cut, move
+from xc_core.data.cut import BY, Cut, write_splits
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
 from xc_core.data.formats.base import source_facts
@@ -227,9 +227,9 @@ class _CorpusWriter:
 
     def finish_cut(self) -> None:
         """Move documents to the split of their family, and count again."""
-        held_N = self.cut.finish()
-        if held_N is not None:
-            self._recount(*move(self.folder, held_N))
+        split_N = self.cut.finish()
+        if split_N is not None:
+            self._recount(*write_splits(self.folder, split_N))
 
     def hold_out(self) -> None:
         """Move documents to the acceptance set, and count again."""
