@@ -141,15 +141,9 @@ def _by_data(inner: Workspace, dataset: str, config: IngestConfig, ran: Ran) -> 
     report("ingest: the lines above are of the first split, those below of the second")
     config = changed(config, split=split)
     inner.params.declare_dataset(dataset, config)
-    return _with_split(inner, dataset, config, ran.facts), config
-
-
-def _with_split(inner: Workspace, dataset: str, config: IngestConfig, facts: dict[str, Any]) -> Ran:
-    """Make the corpus by the settings ``config``, which differ from those of the present one in the split.
-
-    ``facts`` are those of the present one, a split by uid. If it has all that families need, no file is read again.
-    """
-    return recut_corpus(inner, dataset) if is_enough(config, facts) else run_stage(inner, "corpus", dataset)
+    if is_enough(config, ran.facts):  # the corpus has all that families need, so no file is read again
+        return recut_corpus(inner, dataset), config
+    return run_stage(inner, "corpus", dataset), config
 
 
 def place(
