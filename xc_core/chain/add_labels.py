@@ -181,7 +181,7 @@ def _extendable(workspace: Workspace, dataset: str, recipe: str | None) -> list[
         check_model(workspace, dataset, recipe)
         return [recipe]
     found = []
-    for _, name in workspace.params.experiments(dataset):
+    for name in workspace.params.recipes(dataset):
         try:
             check_model(workspace, dataset, name)
         except XCError as error:

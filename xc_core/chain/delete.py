@@ -37,7 +37,7 @@ class Deletion:
         What has lost its entry in params.yaml is found by its folder. Raises MissingError for what has neither,
         ConfigError for a recipe that the dataset's setting ``release.recipes`` names.
         """
-        home, have = workspace.home(dataset), [recipe for _, recipe in workspace.params.experiments(dataset)]
+        home, have = workspace.home(dataset), workspace.params.recipes(dataset)
         names = [checked_name("recipe", recipe) for recipe in dict.fromkeys(recipes)]
         known = workspace.params.datasets()
         if dataset not in known and not home.is_dir():

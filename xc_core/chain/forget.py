@@ -93,7 +93,7 @@ def forget(
             incoming.drop_replaced(workspace, dataset)
         elsewhere = places(workspace, dataset)  # a service may need seconds
         incoming.forget(workspace, dataset)
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
     return Forgotten(documents, labels, shown, accepted, copies, recipes, unrecorded, elsewhere)
 
@@ -104,7 +104,7 @@ def _finished(workspace: Workspace, dataset: str, documents: list[str], labels: 
     incoming.drop_replaced(workspace, dataset)
     elsewhere = places(workspace, dataset)
     incoming.forget(workspace, dataset)
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     return Forgotten(documents, labels, [], 0, [], recipes, 0, elsewhere)
 
 
@@ -195,7 +195,7 @@ def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
     home, state = workspace.home(dataset), workspace.state
     kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE, INBOX)
     found = [path for path in home.iterdir() if path.name not in (*kept, ".gitignore") and path.suffix != ".dvc"]
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner
     found += [state / kind / dataset for kind in (*PER_DATASET, "tune")]

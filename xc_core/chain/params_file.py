@@ -71,10 +71,13 @@ class ParamsFile:
         """Return the names of all datasets."""
         return sorted(self.read()["datasets"])
 
-    def experiments(self, dataset: str | None = None) -> list[tuple[str, str]]:
-        """Return (dataset, recipe) of all experiments, of one dataset if it is named."""
-        pairs = sorted((entry["dataset"], entry["recipe"]) for entry in self.read()["experiments"].values())
-        return [pair for pair in pairs if dataset in (None, pair[0])]
+    def experiments(self) -> list[tuple[str, str]]:
+        """Return (dataset, recipe) of all experiments."""
+        return sorted((entry["dataset"], entry["recipe"]) for entry in self.read()["experiments"].values())
+
+    def recipes(self, dataset: str) -> list[str]:
+        """Return the recipes of the experiments of a dataset."""
+        return [recipe for own, recipe in self.experiments() if own == dataset]
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset with its settings.

@@ -202,4 +202,4 @@ def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
             return ""
         return workspace.digest("evaluation", dataset, recipe) if there else ""
 
-    return {f"evaluation of {recipe}": digest(recipe) for _, recipe in workspace.params.experiments(dataset)}
+    return {f"evaluation of {recipe}": digest(recipe) for recipe in workspace.params.recipes(dataset)}

@@ -67,7 +67,7 @@ def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Raise MissingError, which names the recipes that are evaluated, if an experiment is not."""
     if workspace.made("evaluation", dataset, recipe).fingerprint:
         return
-    recipes = [other for _, other in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     have = [o for o in recipes if workspace.made("evaluation", dataset, o).fingerprint]
     raise MissingError(
         f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",

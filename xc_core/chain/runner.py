@@ -276,8 +276,7 @@ def _others(job: _Job) -> Others:
     def costs(recipe: str) -> dict[str, dict[str, float]]:
         return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in of_scope("experiment")}
 
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
-    return Others(recipes, opened, costs, lambda recipe: machines(workspace, dataset, recipe))
+    return Others(workspace.params.recipes(dataset), opened, costs, lambda recipe: machines(workspace, dataset, recipe))
 
 
 def _check_unmoved(job: _Job, before: dict[str, str]) -> None:

@@ -66,7 +66,7 @@ def _places(workspace: Workspace, dataset: str | None, recipe: str | None) -> li
     if recipe is None:
         names = workspace.params.datasets() if dataset is None else [dataset]
         none: tuple[None] = (None,)
-        return [(name, own) for name in names for own in [own for _, own in workspace.params.experiments(name)] or none]
+        return [(name, own) for name in names for own in workspace.params.recipes(name) or none]
     if dataset is not None:
         return [(dataset, recipe)]
     pairs = workspace.params.experiments()

@@ -33,7 +33,7 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
 
 def show_next(workspace: Workspace, dataset: str, how: str = "train again") -> None:
     """Print the commands that train the experiments of a dataset with new data, or a first one."""
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     if not recipes:
         click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
         return
