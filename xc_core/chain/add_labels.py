@@ -24,7 +24,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.data.alike import sentence as alike_sentence
 from xc_core.data.checks import Allowed
 from xc_core.data.corpus import CONTENT, Corpus
-from xc_core.data.formats import documents_stay, open_source
+from xc_core.data.formats import LAYOUTS, documents_stay, open_source
 from xc_core.data.label_file import read_labels
 from xc_core.data.label_table import FILE as LABELS
 from xc_core.data.more_labels import with_more_labels
@@ -116,7 +116,7 @@ def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path
         if layout.add_labels is None:
             raise DataError(
                 f"a dataset in the layout {layout.name}, in which labels have no uids",
-                expected="a dataset in the layout xc-json or tabular",
+                expected=f"a dataset in the layout {' or '.join(one for one in LAYOUTS if LAYOUTS[one].add_labels)}",
                 do="ingest it in one of them, with uids",
                 where=str(raw),
             )
