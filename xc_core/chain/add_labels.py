@@ -17,7 +17,7 @@ from xc_core.chain.changelog import Kind
 from xc_core.chain.extension import check_extendable
 from xc_core.chain.fingerprints import fingerprint
 from xc_core.chain.plan import Status, depends, states
-from xc_core.chain.registry import STAGES, of_scope
+from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing
 from xc_core.chain.workspace import Workspace
@@ -34,7 +34,7 @@ from xc_core.params import plain
 from xc_core.progress import report
 from xc_core.visible import counted
 
-_EXTENDED = [stage.name for stage in of_scope("experiment") if stage.name not in ("encoder", "model")]
+_EXTENDED = [stage.name for stage in versioned_stages("experiment") if stage.name not in ("encoder", "model")]
 _OPTIONAL = "audit"
 """A stage that other stages do not read, so a model may be without it."""
 _TEXTS = [pl.col(name).fill_null("") for name in ("title", "content")]

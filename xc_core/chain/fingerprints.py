@@ -14,7 +14,7 @@ from typing import Any
 from xc_core import artifacts
 from xc_core.canonical import canonical
 from xc_core.chain.dataset import Partition
-from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.registry import STAGES, Stage, versioned_stages
 from xc_core.chain.workspace import Workspace
 from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, StorageError
@@ -36,11 +36,10 @@ def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
 def write_settings(workspace: Workspace, partition: Partition) -> None:
     """Write the settings file of every stage of a partition if its content differs."""
     dataset, recipe = partition.place
-    for stage in of_scope("dataset" if recipe is None else "experiment"):
-        if stage.versioned:
-            path, content = workspace.settings_file(stage, dataset, recipe), resolved(workspace, stage, partition)
-            if not path.is_file() or path.read_text("utf-8") != content:
-                workspace.write(path, content)
+    for stage in versioned_stages("dataset" if recipe is None else "experiment"):
+        path, content = workspace.settings_file(stage, dataset, recipe), resolved(workspace, stage, partition)
+        if not path.is_file() or path.read_text("utf-8") != content:
+            workspace.write(path, content)
 
 
 def inputs(stage: Stage, partition: Partition) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from xc_core.chain.fingerprints import (
     same_cut,
     source_digest,
 )
-from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.registry import STAGES, Stage, versioned_stages
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError, XCError, bare
 from xc_core.params import in_use, plain
@@ -72,9 +72,9 @@ def states(workspace: Workspace, partition: Partition, *, refresh: bool = False)
     """
     recipe = partition.place[1]
     found: dict[str, State] = {}
-    stages = of_scope("dataset") + (of_scope("experiment") if recipe is not None else [])
+    stages = versioned_stages("dataset") + (versioned_stages("experiment") if recipe is not None else [])
     keep = refresh or (recipe is not None and workspace.made("classifier", *partition.place).refreshed)
-    for stage in (stage for stage in stages if stage.versioned):
+    for stage in stages:
         own = partition if stage.scope == "experiment" else partition.dataset
         found[stage.name] = _state(workspace, stage, own, found, keep=keep)
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core import artifacts
-from xc_core.chain.registry import STAGES, of_scope
+from xc_core.chain.registry import STAGES, TRAIN_STAGES
 from xc_core.chain.runner import machines, read_costs
 from xc_core.chain.workspace import Workspace
 from xc_core.data.checks import accepted_sentence
@@ -46,7 +46,7 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
     check_evaluated(workspace, dataset, recipe)
     folder = workspace.folder("evaluation", dataset, recipe)
     found = Evaluation.open(folder)
-    stages = [STAGES["corpus"], STAGES["tokens"], *of_scope("experiment")]
+    stages = [STAGES[name] for name in TRAIN_STAGES]
     return Page(
         dataset=dataset,
         recipe=recipe,

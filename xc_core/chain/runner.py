@@ -22,7 +22,7 @@ from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessor
 from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, readable, write_settings
 from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.plan import State, Status, depends, states
-from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
+from xc_core.chain.registry import STAGES, Stage, find_stage, versioned_stages
 from xc_core.chain.workspace import Workspace, working
 from xc_core.distributed import World, alone, joined
 from xc_core.environment import checkpoint_seconds, device_name
@@ -274,7 +274,7 @@ def _others(job: _Job) -> Others:
         return workspace.open(artefact, dataset, recipe)
 
     def costs(recipe: str) -> dict[str, dict[str, float]]:
-        return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in of_scope("experiment")}
+        return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in versioned_stages("experiment")}
 
     return Others(workspace.params.recipes(dataset), opened, costs, lambda recipe: machines(workspace, dataset, recipe))
 
@@ -309,7 +309,7 @@ def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | N
 
 def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
     """Return the machines that the stages of an experiment last ran on."""
-    found = (_read_cost(workspace, stage, dataset, recipe).get(_MACHINE) for stage in of_scope("experiment"))
+    found = (_read_cost(workspace, stage, dataset, recipe).get(_MACHINE) for stage in versioned_stages("experiment"))
     return {str(name) for name in found if name is not None}
 
 

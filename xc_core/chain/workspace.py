@@ -15,7 +15,7 @@ from xc_core.chain.context import A
 from xc_core.chain.incoming import recover
 from xc_core.chain.names import SETTINGS, checked_name
 from xc_core.chain.params_file import ParamsFile
-from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.registry import STAGES, Stage, versioned_stages
 from xc_core.errors import MissingError, UsageError
 from xc_core.leftovers import sweep
 from xc_core.locks import locked
@@ -139,7 +139,7 @@ def training(workspace: Workspace, dataset: str, recipe: str) -> Iterator[None]:
     """
     checked_name("recipe", recipe)
     with locked(workspace.state / "lock" / f"train@{dataset}_{recipe}", f"a training of {dataset}/{recipe}"):
-        for stage in of_scope("experiment"):
+        for stage in versioned_stages("experiment"):
             with locked(workspace.scratch("lock", stage, dataset, recipe), f"{stage.name} of {dataset}/{recipe}"):
                 pass
         yield
