@@ -77,7 +77,7 @@ class Workspace:
 
     def folder(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the folder of an artefact; ``recipe`` is ignored for a stage that runs per dataset."""
-        return self._place(dataset, recipe if STAGES[stage].scope == "experiment" else None, stage) / stage
+        return self._place(stage, dataset, recipe) / stage
 
     def open(self, artefact: type[A], dataset: str, recipe: str | None = None) -> A:
         """Open and verify an artefact; raises MissingError, CorruptError."""
@@ -85,16 +85,15 @@ class Workspace:
 
     def settings_file(self, stage: Stage, dataset: str, recipe: str | None) -> Path:
         """Return the file of a stage's resolved settings, which DVC compares."""
-        place = self._place(dataset, recipe if stage.scope == "experiment" else None, stage.name)
-        return place / SETTINGS / f"{stage.name}.json"
+        return self._place(stage.name, dataset, recipe) / SETTINGS / f"{stage.name}.json"
 
-    def _place(self, dataset: str, recipe: str | None, stage: str) -> Path:
+    def _place(self, stage: str, dataset: str, recipe: str | None) -> Path:
         folder = self.home(dataset)
-        if recipe is not None:
-            return folder / checked_name("recipe", recipe)
-        if STAGES[stage].scope == "experiment":
+        if STAGES[stage].scope == "dataset":
+            return folder
+        if recipe is None:
             raise UsageError(f"no recipe for {stage}", expected="--recipe NAME", do="name the recipe")
-        return folder
+        return folder / checked_name("recipe", recipe)
 
     def home(self, dataset: str) -> Path:
         """Return the folder of a dataset: its source files, its artefacts and those of its recipes, its changelog."""
