@@ -9,8 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -92,11 +91,9 @@ def new(inner: Project, dataset: str, config: IngestConfig, command: str) -> Inc
     return Incoming(dataset, plain(config), command, inner.root.name, inodes)
 
 
-@contextmanager
-def alone(workspace: Project, dataset: str) -> Iterator[None]:
-    """Hold the lock of the changes of a dataset; raise BusyError if another process is changing it."""
-    with locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}"):
-        yield
+def alone(workspace: Project, dataset: str) -> AbstractContextManager[None]:
+    """Return the lock of the changes of a dataset; raises BusyError if another process is changing it."""
+    return locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}")
 
 
 def drop_replaced(workspace: Project, dataset: str) -> None:
