@@ -14,41 +14,41 @@ from xc_core.data.splits import VALIDATION
 from xc_core.metrics.names import KS
 from xc_core.metrics.ranking import per_document, without
 from xc_core.shapes import F32, I64, extended
-from xc_core.tune.trial import TrialWorkspace
+from xc_core.tune.trial import Trial
 
 _ROWS: Final = 1000
 """Validation documents that are searched."""
 
 
-def early(workspace: TrialWorkspace, stage: str) -> Mapping[str, float] | None:
+def early(trial: Trial, stage: str) -> Mapping[str, float] | None:
     """Return figures on validation documents that are known after a stage, before the fusion; None if none are."""
     figures = _AFTER.get(stage)
-    return figures(workspace) if figures else None
+    return figures(trial) if figures else None
 
 
-def _label_texts(workspace: TrialWorkspace) -> Mapping[str, float] | None:
+def _label_texts(trial: Trial) -> Mapping[str, float] | None:
     """Return the figures of the label texts; None if the recipe has no such score."""
-    if "label_text" not in workspace.experiment.recipe.scores:
+    if "label_text" not in trial.experiment.recipe.scores:
         return None
-    place = workspace.experiment.place
-    corpus, embeddings = workspace.open(Corpus, *place), workspace.open(Embeddings, *place)
+    place = trial.experiment.place
+    corpus, embeddings = trial.open(Corpus, *place), trial.open(Embeddings, *place)
     return _figures(corpus, embeddings, [(corpus.drawn(corpus.rows(VALIDATION), _ROWS), embeddings.labels_LD)])
 
 
-def _rows(workspace: TrialWorkspace) -> Mapping[str, float] | None:
+def _rows(trial: Trial) -> Mapping[str, float] | None:
     """Return the figures of the label rows of the held-out folds; None if the recipe has no such score."""
     from xc_core.classifiers import LabelTables
 
-    if "classifier" not in workspace.experiment.recipe.scores:
+    if "classifier" not in trial.experiment.recipe.scores:
         return None
-    place = workspace.experiment.place
-    corpus, embeddings = workspace.open(Corpus, *place), workspace.open(Embeddings, *place)
-    tables = workspace.open(LabelTables, *place)
+    place = trial.experiment.place
+    corpus, embeddings = trial.open(Corpus, *place), trial.open(Embeddings, *place)
+    tables = trial.open(LabelTables, *place)
     held_out = unseen(tables.folds, corpus, _ROWS)
     return _figures(corpus, embeddings, [(documents, tables.rows(fold.name)) for fold, documents in held_out])
 
 
-_AFTER: Final[dict[str, Callable[[TrialWorkspace], Mapping[str, float] | None]]] = {
+_AFTER: Final[dict[str, Callable[[Trial], Mapping[str, float] | None]]] = {
     "embeddings": _label_texts,
     "classifier": _rows,
 }
