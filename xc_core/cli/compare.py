@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import click
 
+from xc_core.chain import Workspace
+from xc_core.chain.reports import check_evaluated, of_present_corpus
 from xc_core.cli.options import dataset_option
+from xc_core.errors import MovedError, UsageError, nearest
+from xc_core.metrics import paired
+from xc_core.metrics.evaluation import FUSION, Evaluation
 from xc_core.metrics.names import titled
-
-if TYPE_CHECKING:
-    from xc_core.chain import Workspace
-    from xc_core.metrics.ranking import PerDocument
+from xc_core.metrics.ranking import PerDocument
 
 
 @click.command(short_help="Show how certain it is that one recipe beats another.")
@@ -25,11 +26,8 @@ def compare(dataset: str, ours: str, theirs: str) -> None:
     Each is the name of an evaluated recipe, or RECIPE:SCORE for one of its scores alone, for instance ngame:classifier.
     Both are resampled together, so this sees differences that are smaller than either one's own interval.
     """
-    from xc_core.chain import Workspace
-    from xc_core.metrics.paired import differences
-
     workspace = Workspace.find()
-    found = differences(_figures(workspace, dataset, ours), _figures(workspace, dataset, theirs))
+    found = paired.differences(_figures(workspace, dataset, ours), _figures(workspace, dataset, theirs))
     click.echo(f"{dataset}: {ours} minus {theirs}, points of percent")
     for name, difference in found.items():
         if math.isnan(difference.points):
@@ -47,9 +45,6 @@ def _figures(workspace: Workspace, dataset: str, name: str) -> PerDocument:
     Raises MissingError if it is not evaluated, MovedError if it was evaluated on an older corpus, UsageError for an
     unknown score.
     """
-    from xc_core.errors import UsageError, nearest
-    from xc_core.metrics.evaluation import FUSION, Evaluation
-
     recipe, _, score = name.partition(":")
     _check_corpus(workspace, dataset, recipe)
     evaluation = workspace.open(Evaluation, dataset, recipe)
@@ -65,9 +60,6 @@ def _figures(workspace: Workspace, dataset: str, name: str) -> PerDocument:
 
 
 def _check_corpus(workspace: Workspace, dataset: str, recipe: str) -> None:
-    from xc_core.chain.reports import check_evaluated, of_present_corpus
-    from xc_core.errors import MovedError
-
     workspace.params.dataset(dataset)  # raises the error of an unknown name
     check_evaluated(workspace, dataset, recipe)
     if not of_present_corpus(workspace, dataset, recipe):
