@@ -12,19 +12,17 @@ from collections.abc import Set
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from xc_core.artifacts import write_file
 from xc_core.canonical import canonical
 from xc_core.chain.names import CHANGES
+from xc_core.chain.workspace import Workspace
 from xc_core.data.difference import Difference
 from xc_core.errors import CorruptError, RefusedError, first_line
 from xc_core.leftovers import claimed, drop
 from xc_core.leftovers import work as temporary
 from xc_core.linked import link_file
-
-if TYPE_CHECKING:
-    from xc_core.chain.workspace import Workspace
 
 VERSIONS: Final = "versions"
 _PARTS: Final = frozenset(("number", "what", "corpus", "documents", "labels"))
