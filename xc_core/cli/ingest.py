@@ -12,7 +12,6 @@ import click
 from click.core import ParameterSource
 
 from xc_core import artifacts
-from xc_core.artifacts import writing
 from xc_core.chain import Ran, Workspace, incoming, recut_corpus, run_stage
 from xc_core.chain.arrival import Arrival, papers, scratch
 from xc_core.chain.changelog import Kind
@@ -163,9 +162,6 @@ def place(
     RefusedError for more.
     """
     _refuse_project(workspace, path)
-    workspace.params.read()  # one that cannot be read is reported before anything is written
-    with writing(workspace.state):
-        incoming.recover(workspace)
     _, source = open_source(path, config.layout, config.read_options())
     command, target = incoming.command(path, source.files, dataset, config), workspace.raw(dataset)
     with scratch(workspace, dataset) as inner:
