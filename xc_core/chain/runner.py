@@ -303,16 +303,11 @@ def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
 
 def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, float]:
     """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
-    found = _read_cost(workspace, stage, dataset, recipe)
+    found = readable(workspace.scratch("cost", stage, dataset, recipe))
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
     """Return the machines that the stages of an experiment last ran on."""
-    found = (_read_cost(workspace, stage, dataset, recipe).get(_MACHINE) for stage in versioned_stages("experiment"))
-    return {str(name) for name in found if name is not None}
-
-
-def _read_cost(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, Any]:
-    """Return the costs and the machine of the last run of a stage; a record that cannot be read counts as none."""
-    return readable(workspace.scratch("cost", stage, dataset, recipe))
+    files = (workspace.scratch("cost", stage, dataset, recipe) for stage in versioned_stages("experiment"))
+    return {str(name) for file in files if (name := readable(file).get(_MACHINE)) is not None}
