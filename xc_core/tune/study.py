@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,7 +94,7 @@ class _Running:
     folder: Path
     study: OptunaStudy
     watchers: list[Watcher]
-    failed: int = field(default=0)
+    failed: int = 0
     """Failed trials in a row."""
 
     def until_done(self) -> str:
