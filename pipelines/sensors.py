@@ -217,7 +217,7 @@ def _recipes(instance: dg.DagsterInstance, workspace: Workspace, dataset: str) -
     """
     try:
         if dataset in workspace.params.datasets():
-            return [recipe for _, recipe in workspace.params.experiments(dataset)]
+            return workspace.params.recipes(dataset)
     except (ConfigError, MissingError):
         pass
     found = {folder.parent.name for folder in workspace.raw(dataset).parent.glob(f"*/{SETTINGS}")}

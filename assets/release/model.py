@@ -30,7 +30,7 @@ def release(
     if not rules.competes(recipe):
         message, known = f"not registered: datasets.{dataset}.release.recipes does not name {recipe}", True
         try:
-            rules.check(dataset, {name for _, name in workspace.params.experiments(dataset)})
+            rules.check(dataset, workspace.params.recipes(dataset))
         except ConfigError as error:  # a mistyped name: nothing might ever be registered
             message, known = f"not registered: {error}", False
         (context.log.info if known else context.log.error)(message)

@@ -33,7 +33,7 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
         Model.open(versions.download(old), dataset)
         return f"version {old.version} of {name} is whole"
     digest = old.tags.get("bundle", "")
-    for _, recipe in workspace.params.experiments(dataset):
+    for recipe in workspace.params.recipes(dataset):
         found = None
         with suppress(MissingError, CorruptError):  # the model of another recipe may be damaged or half there
             found = read_manifest(workspace.folder("model", dataset, recipe)).digest()

@@ -44,9 +44,9 @@ def test_a_partition_is_a_dataset_or_an_experiment(bare: Workspace) -> None:
 def test_a_variant_is_another_recipe_under_its_own_name(bare: Workspace) -> None:
     found = bare.params.declare_experiment("toy", "ngame-short", "ngame", {"encoder": {"epochs": 1}}).recipe
     assert (found.name, found.encoder.epochs, found.module) == ("ngame-short", 1.0, "xc_core.recipes.ngame")
-    assert bare.params.experiments("toy") == [("toy", "ngame"), ("toy", "ngame-short")]
-    assert bare.params.experiments() == bare.params.experiments("toy")
-    assert bare.params.experiments("another") == []
+    assert bare.params.experiments() == [("toy", "ngame"), ("toy", "ngame-short")]
+    assert bare.params.recipes("toy") == ["ngame", "ngame-short"]
+    assert bare.params.recipes("another") == []
     assert bare.params.declared("toy", "ngame-short") == ("ngame", {"encoder": {"epochs": 1}})
     assert bare.params.declared("toy", "absent") is None
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.chain.toy import NAMES, downstream
 from xc_core.chain import STAGES
-from xc_core.chain.registry import find_stage, of_scope
+from xc_core.chain.registry import find_stage, versioned_stages
 from xc_core.chain.runner import code
 from xc_core.errors import ConfigError
 from xc_core.recipes import Recipe
@@ -35,8 +35,8 @@ def test_what_comes_after_a_stage() -> None:
 
 
 def test_a_stage_of_an_experiment_has_settings_in_the_recipe_and_the_others_have_none_there() -> None:
-    assert [stage.name for stage in of_scope("experiment")] == list(Recipe.stages())
-    assert [stage.name for stage in of_scope("dataset")] == ["corpus", "tokens", "leaderboard"]
+    assert [stage.name for stage in versioned_stages("experiment")] == list(Recipe.stages())
+    assert [stage.name for stage in versioned_stages("dataset")] == ["corpus", "tokens"]
 
 
 def test_stages_that_need_an_accelerator_and_results_that_are_not_versioned() -> None:

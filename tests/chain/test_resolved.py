@@ -82,7 +82,7 @@ def test_a_changed_recipe_and_a_changed_code_version_are_found(folder: Path, mon
     with monkeypatch.context() as patch:
         patch.setitem(RECIPES._parts, "renee", changed)
         assert list(differences()) == ["renee.yaml"]
-    monkeypatch.setattr(module, "of_scope", lambda scope: [])
+    monkeypatch.setattr(module, "versioned_stages", lambda scope: [])
     assert list(differences()) == sorted(contents())
 
 

@@ -117,7 +117,8 @@ def test_a_setting_that_the_record_lacks_is_not_called_a_changed_one(copied: Wor
 
 def test_a_changed_code_version_makes_a_stage_stale(trained: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STAGES, "scores", dataclasses.replace(STAGES["scores"], code_version="99"))
-    monkeypatch.setattr("xc_core.chain.plan.of_scope", lambda scope: [s for s in STAGES.values() if s.scope == scope])
+    now = [stage for stage in STAGES.values() if stage.versioned]
+    monkeypatch.setattr("xc_core.chain.plan.versioned_stages", lambda scope: [s for s in now if s.scope == scope])
     found = states_of(trained)
     assert found["scores"] == State("scores", Status.STALE, "code changed", "scores")
     assert [name for name in NAMES if found[name].status is Status.STALE] == ["scores", *AFTER["scores"]]

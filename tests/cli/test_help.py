@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import TOY, Xc, entry, offered
 from xc_core import __version__
 from xc_core.chain import Workspace
-from xc_core.cli.main import _LISTED, cli
+from xc_core.cli.main import _COMMANDS, cli
 from xc_core.errors import XCError
 
 COMMANDS = (
@@ -209,9 +209,9 @@ def test_commands_of_other_packages_join_the_one_table(xc: Xc, monkeypatch: pyte
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
-    own = {name: cli.get_command(click.Context(cli), name) for listed in _LISTED.values() for name in listed}
+    own = {name: cli.get_command(click.Context(cli), name) for listed in _COMMANDS.values() for name in listed}
     said = {name: command.get_short_help_str(90) for name, command in own.items() if command is not None}
-    assert said == {name: text for listed in _LISTED.values() for name, text in listed.items()}
+    assert said == {name: text for listed in _COMMANDS.values() for name, (_, text) in listed.items()}
 
 
 def test_the_list_of_commands_imports_none() -> None:

@@ -107,9 +107,9 @@ def test_files_that_change_between_the_two_corpora_are_refused(
         world.write(raw)
         return again(*given)
 
-    again = module._with_split
+    again = module.recut_corpus
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_with_split", changes_a_file)
+        patch.setattr(module, "recut_corpus", changes_a_file)
         ended = xc("ingest", raw, "--dataset", "new")
     assert ended.code == 76 and "inputs of corpus that changed during the run" in ended.err
     assert not fresh.folder("corpus", "new").exists()

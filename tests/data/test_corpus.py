@@ -54,7 +54,6 @@ def test_texts_join_the_fields_that_are_not_empty(
     rows = toy.labels if side == "labels" else toy.train + toy.test
     expected = [" ".join(row[name] for name in fields if row[name]) for row in rows]
     assert [text for block in read_world(folder, fields=fields).texts(side) for text in block] == expected
-    assert [text for block in read_world(folder).texts(side, fields) for text in block] == expected
 
 
 def test_texts_of_are_those_of_the_rows_in_their_order(corpus: Corpus) -> None:

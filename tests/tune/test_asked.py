@@ -18,7 +18,7 @@ from xc_core.tune.metric import Metric
 from xc_core.tune.record import study_folder
 from xc_core.tune.space import TRIAL_STAGES, Space
 from xc_core.tune.storage import importances, opened
-from xc_core.tune.trial import Trial
+from xc_core.tune.trial import Trial, forget
 
 RULE = {"fusion.rule.weight": {"range": [0, 1]}}
 
@@ -92,7 +92,7 @@ def trial(workspace: Workspace, study: str, depth: int) -> Trial:
 
 def test_a_trial_may_take_over_what_its_study_the_project_and_other_studies_have(workspace: Workspace) -> None:
     own, same, other = trial(workspace, "study", 1), trial(workspace, "study", 2), trial(workspace, "other", 2)
-    folders = [one.workspace.folder("encoder", "toy", one.name) for one in (same, other)]
+    folders = [one.folder("encoder", "toy", one.name) for one in (same, other)]
     folders.insert(1, workspace.folder("encoder", "toy", "ngame"))
     for folder in (*folders, workspace.folder("encoder", "another", "ngame")):
         folder.mkdir(parents=True)
@@ -102,19 +102,15 @@ def test_a_trial_may_take_over_what_its_study_the_project_and_other_studies_have
 def test_a_trial_that_is_forgotten_leaves_nothing(workspace: Workspace) -> None:
     one, kept = trial(workspace, "study", 1), trial(workspace, "study", 2)
     places = [
-        [
-            own.workspace.scratch(kind, stage, "toy", own.name)
-            for kind in ("run", "cost", "lock")
-            for stage in TRIAL_STAGES
-        ]
+        [own.scratch(kind, stage, "toy", own.name) for kind in ("run", "cost", "lock") for stage in TRIAL_STAGES]
         for own in (one, kept)
     ]
     for place in (*places[0], *places[1]):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
-    (one.workspace.data / "toy" / one.name / "fusion").mkdir(parents=True)
-    one.forget()
-    assert not any(place.exists() for place in (*places[0], one.workspace.data / "toy" / one.name))
+    (one.data / "toy" / one.name / "fusion").mkdir(parents=True)
+    forget(one, "toy", one.name)
+    assert not any(place.exists() for place in (*places[0], one.data / "toy" / one.name))
     assert all(place.exists() for place in places[1])
 
 

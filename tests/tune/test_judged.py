@@ -19,15 +19,15 @@ from xc_core.errors import MovedError
 from xc_core.metrics.ranking import per_document
 from xc_core.recipes import find_recipe
 from xc_core.shapes import F32, I32, I64, Shortlist
-from xc_core.tune import asked, early, trial
+from xc_core.tune import asked, early
 from xc_core.tune.record import study_folder
-from xc_core.tune.trial import Trial, TrialWorkspace
+from xc_core.tune.trial import Trial
 
 
 @pytest.fixture
-def trained(noisy: Workspace) -> TrialWorkspace:
+def trained(noisy: Workspace) -> Trial:
     """The trained experiment, as if it was a trial; only read."""
-    return TrialWorkspace(noisy.root, noisy, noisy.params.experiment("toy", "ngame"))
+    return Trial(noisy.root, noisy, noisy.params.experiment("toy", "ngame"))
 
 
 def hits(workspace: Workspace, rows: I64, vectors_LD: F32) -> list[bool]:
@@ -36,7 +36,7 @@ def hits(workspace: Workspace, rows: I64, vectors_LD: F32) -> list[bool]:
     return open_corpus(workspace).labels.contains(rows, best_N).tolist()
 
 
-def test_early_figures_of_label_texts_are_of_validation_documents(trained: TrialWorkspace, noisy: Workspace) -> None:
+def test_early_figures_of_label_texts_are_of_validation_documents(trained: Trial, noisy: Workspace) -> None:
     figures, corpus, texts_LD = early.early(trained, "embeddings"), open_corpus(noisy), open_embeddings(noisy).labels_LD
     first = {split: 100 * np.mean(hits(noisy, corpus.rows(split), texts_LD)) for split in (TRAIN, VALIDATION)}
     assert figures is not None
@@ -44,9 +44,7 @@ def test_early_figures_of_label_texts_are_of_validation_documents(trained: Trial
     assert first[TRAIN] != pytest.approx(first[VALIDATION])
 
 
-def test_early_figures_of_rows_are_of_the_fold_that_has_not_seen_the_document(
-    trained: TrialWorkspace, noisy: Workspace
-) -> None:
+def test_early_figures_of_rows_are_of_the_fold_that_has_not_seen_the_document(trained: Trial, noisy: Workspace) -> None:
     figures, corpus, tables = early.early(trained, "classifier"), open_corpus(noisy), open_tables(noisy)
     *held_out, final = tables.folds
     unseen = [hit for fold in held_out for hit in hits(noisy, fold.unseen(corpus), tables.rows(fold.name))]
@@ -56,7 +54,7 @@ def test_early_figures_of_rows_are_of_the_fold_that_has_not_seen_the_document(
     assert len(unseen) == len(learnt) and sum(learnt) > sum(unseen)
 
 
-def test_early_figures_add_a_bias_and_leave_out_filtered_pairs(trained: TrialWorkspace, noisy: Workspace) -> None:
+def test_early_figures_add_a_bias_and_leave_out_filtered_pairs(trained: Trial, noisy: Workspace) -> None:
     """As an evaluation does."""
     corpus, embeddings = open_corpus(noisy), open_embeddings(noisy)
     rows = corpus.rows(VALIDATION)
@@ -79,7 +77,7 @@ def test_early_figures_add_a_bias_and_leave_out_filtered_pairs(trained: TrialWor
 
 
 def test_early_figures_are_those_of_an_evaluation_at_every_depth(
-    trained: TrialWorkspace, noisy: Workspace, monkeypatch: pytest.MonkeyPatch
+    trained: Trial, noisy: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if pairs are filtered, and of as many documents as a search is allowed."""
     monkeypatch.setattr(early, "_ROWS", 12)
@@ -102,7 +100,7 @@ def test_early_figures_are_those_of_an_evaluation_at_every_depth(
 @pytest.mark.parametrize("served", ["fusion", "classifier"])
 @pytest.mark.parametrize("at_default", [{"P_at_1": 39.0}, {}, None])
 def test_a_trial_is_judged_by_what_is_served(
-    served: str, at_default: dict[str, float] | None, trained: TrialWorkspace, monkeypatch: pytest.MonkeyPatch
+    served: str, at_default: dict[str, float] | None, trained: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a fallback this is a score or the sum, not the rule; with a dial, it is what its default gives.
 
@@ -111,18 +109,19 @@ def test_a_trial_is_judged_by_what_is_served(
     figures = {name: {"P_at_1": value} for name, value in (("classifier", 40.0), ("sum", 30.0), ("fusion", 20.0))}
     facts = {"validation": figures, "served": served, "documents": 31}
     facts |= {} if at_default is None else {"figures": at_default}
-    monkeypatch.setattr(trial, "read_made", lambda _: SimpleNamespace(facts=facts))
-    found = Trial(trained).result()
+    monkeypatch.setattr(Workspace, "made", lambda *_: SimpleNamespace(facts=facts))
+    found = trained.result()
     assert (found.figures, found.served, found.documents) == (at_default or figures[served], served, 31)
 
 
 @pytest.mark.parametrize(("names", "expected"), [(["classifier", "sum"], "sum"), (["classifier"], "classifier")])
 def test_a_rule_that_learns_nothing_is_judged_by_the_sum_or_by_its_only_score(
-    names: list[str], expected: str, trained: TrialWorkspace, monkeypatch: pytest.MonkeyPatch
+    names: list[str], expected: str, trained: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = {name: {"P_at_1": float(place)} for place, name in enumerate(names)}
-    monkeypatch.setattr(trial, "read_made", lambda _: SimpleNamespace(facts={"validation": figures, "documents": 31}))
-    found = Trial(trained).result()
+    facts = {"validation": figures, "documents": 31}
+    monkeypatch.setattr(Workspace, "made", lambda *_: SimpleNamespace(facts=facts))
+    found = trained.result()
     assert (found.figures, found.served) == (figures[expected], expected)
 
 

@@ -17,14 +17,14 @@ from xc_core.chain.changelog import Kind
 from xc_core.chain.extension import check_extendable
 from xc_core.chain.fingerprints import fingerprint
 from xc_core.chain.plan import Status, depends, states
-from xc_core.chain.registry import STAGES, of_scope
+from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.chain.runner import run_stage
 from xc_core.chain.update import allowing
 from xc_core.chain.workspace import Workspace
 from xc_core.data.alike import sentence as alike_sentence
 from xc_core.data.checks import Allowed
 from xc_core.data.corpus import CONTENT, Corpus
-from xc_core.data.formats import documents_stay, open_source
+from xc_core.data.formats import LAYOUTS, documents_stay, open_source
 from xc_core.data.label_file import read_labels
 from xc_core.data.label_table import FILE as LABELS
 from xc_core.data.more_labels import with_more_labels
@@ -34,7 +34,7 @@ from xc_core.params import plain
 from xc_core.progress import report
 from xc_core.visible import counted
 
-_EXTENDED = [stage.name for stage in of_scope("experiment") if stage.name not in ("encoder", "model")]
+_EXTENDED = [stage.name for stage in versioned_stages("experiment") if stage.name not in ("encoder", "model")]
 _OPTIONAL = "audit"
 """A stage that other stages do not read, so a model may be without it."""
 _TEXTS = [pl.col(name).fill_null("") for name in ("title", "content")]
@@ -116,11 +116,11 @@ def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path
         if layout.add_labels is None:
             raise DataError(
                 f"a dataset in the layout {layout.name}, in which labels have no uids",
-                expected="a dataset in the layout xc-json or tabular",
+                expected=f"a dataset in the layout {' or '.join(one for one in LAYOUTS if LAYOUTS[one].add_labels)}",
                 do="ingest it in one of them, with uids",
                 where=str(raw),
             )
-        inner.raw(dataset).parent.mkdir(parents=True)
+        inner.home(dataset).mkdir(parents=True)
         shutil.copytree(raw, inner.raw(dataset), copy_function=link_file)
         labels = pl.concat([corpus.table("labels").with_columns(_TEXTS), new])
         layout.add_labels(inner.raw(dataset), labels, len(new))
@@ -181,7 +181,7 @@ def _extendable(workspace: Workspace, dataset: str, recipe: str | None) -> list[
         check_model(workspace, dataset, recipe)
         return [recipe]
     found = []
-    for _, name in workspace.params.experiments(dataset):
+    for name in workspace.params.recipes(dataset):
         try:
             check_model(workspace, dataset, name)
         except XCError as error:

@@ -39,7 +39,7 @@ def share(workspace: Workspace, name: str, dataset: str, recipe: str) -> str | N
     Raises BusyError if the stage is running.
     """
     stage, partition = find_stage(name), workspace.params.partition(dataset, recipe)
-    others = {workspace.folder(name, dataset, other): other for _, other in workspace.params.experiments(dataset)}
+    others = {workspace.folder(name, dataset, other): other for other in workspace.params.recipes(dataset)}
     taken = None
     lock = workspace.scratch("lock", stage, dataset, recipe)
     with locked(lock, f"{name} of {dataset}/{recipe}"), working(workspace, dataset), suppress(MissingError):

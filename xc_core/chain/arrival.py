@@ -101,7 +101,7 @@ def _replaced(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | 
     except (MissingError, CorruptError):
         aside = Workspace(inner.root / "before")
     try:
-        aside.raw(dataset).parent.mkdir(parents=True)
+        aside.home(dataset).mkdir(parents=True)
         shutil.copyfile(workspace.params.path, aside.params.path)
         aside.raw(dataset).symlink_to(workspace.raw(dataset).resolve())
         report(f"ingest: reading the present files of {dataset} first, to compare")

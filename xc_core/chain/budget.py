@@ -259,8 +259,7 @@ class _Estimate:
         return Sample(data(rows), data(rows[:_FIRST]), self.sizes)
 
     def _label_texts(self, left_out: Any) -> list[str]:
-        texts = self.corpus.texts_of("labels", np.arange(self.corpus.num_labels))
-        return ["" if out else text for text, out in zip(texts, left_out, strict=True)]
+        return ["" if out else text for text, out in zip(self.corpus.label_texts(), left_out, strict=True)]
 
 
 def encoding_seconds(encoder: Encoder, store: TokenStore) -> float:

@@ -12,19 +12,17 @@ from collections.abc import Set
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from xc_core.artifacts import write_file
 from xc_core.canonical import canonical
 from xc_core.chain.names import CHANGES
+from xc_core.chain.workspace import Workspace
 from xc_core.data.difference import Difference
 from xc_core.errors import CorruptError, RefusedError, first_line
 from xc_core.leftovers import claimed, drop
 from xc_core.leftovers import work as temporary
 from xc_core.linked import link_file
-
-if TYPE_CHECKING:
-    from xc_core.chain.workspace import Workspace
 
 VERSIONS: Final = "versions"
 _PARTS: Final = frozenset(("number", "what", "corpus", "documents", "labels"))
@@ -79,13 +77,13 @@ def _rounded_up(share: float) -> float:
 
 def next_number(workspace: Workspace, dataset: str) -> int:
     """Return the number of the next change of a dataset, from 1."""
-    files = _files(workspace.raw(dataset).with_name(CHANGES))
+    files = _files(workspace.home(dataset) / CHANGES)
     return int(files[-1].stem) + 1 if files else 1
 
 
 def entries(workspace: Workspace, dataset: str) -> list[dict[str, Any]]:
     """Return the changelog of a dataset, the oldest change first."""
-    return [_read(path) for path in _files(workspace.raw(dataset).with_name(CHANGES))]
+    return [_read(path) for path in _files(workspace.home(dataset) / CHANGES)]
 
 
 def last(corpus: Path) -> dict[str, Any] | None:
@@ -154,7 +152,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
     """Write an entry in a scratch workspace; the ingest moves it beside the corpus with the rest."""
-    path = inner.raw(dataset).with_name(CHANGES) / f"{entry['number']:04}.json"
+    path = inner.home(dataset) / CHANGES / f"{entry['number']:04}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(canonical({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}), "utf-8")
 
@@ -172,7 +170,7 @@ def redacted(entry: dict[str, Any], uids: Set[str]) -> dict[str, Any]:
 
 def redact(workspace: Workspace, dataset: str, uids: Set[str]) -> None:
     """Remove these uids from all entries of a changelog."""
-    for path in _files(workspace.raw(dataset).with_name(CHANGES)):
+    for path in _files(workspace.home(dataset) / CHANGES):
         write_file(path, canonical(redacted(_read(path), uids)))
 
 

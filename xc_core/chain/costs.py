@@ -29,6 +29,11 @@ def peak_memory_mb() -> float:
     return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)
 
 
+def gigabytes(size: float) -> str:
+    """Return bytes for people."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
+
+
 def processor() -> str:
     """Return the name of the processor, or of its architecture if the system does not tell."""
     with contextlib.suppress(OSError):

@@ -37,7 +37,7 @@ class Deletion:
         What has lost its entry in params.yaml is found by its folder. Raises MissingError for what has neither,
         ConfigError for a recipe that the dataset's setting ``release.recipes`` names.
         """
-        home, have = workspace.raw(dataset).parent, [recipe for _, recipe in workspace.params.experiments(dataset)]
+        home, have = workspace.home(dataset), workspace.params.recipes(dataset)
         names = [checked_name("recipe", recipe) for recipe in dict.fromkeys(recipes)]
         known = workspace.params.datasets()
         if dataset not in known and not home.is_dir():
@@ -120,7 +120,7 @@ def _check_not_released(workspace: Workspace, dataset: str, names: Sequence[str]
 
 def _of_experiments(workspace: Workspace, dataset: str, names: Sequence[str]) -> Iterator[Path]:
     for name in names:
-        yield workspace.raw(dataset).with_name(name)
+        yield workspace.home(dataset) / name
         yield report_path(workspace, dataset, name)
         yield record_path(workspace, dataset, name)
         yield from _scratch(workspace, f"*@{dataset}_{name}")
@@ -128,7 +128,7 @@ def _of_experiments(workspace: Workspace, dataset: str, names: Sequence[str]) ->
 
 def _of_dataset(workspace: Workspace, dataset: str) -> Iterator[Path]:
     state = workspace.state
-    yield workspace.raw(dataset).parent
+    yield workspace.home(dataset)
     yield from (state / kind / dataset for kind in (*PER_DATASET, "tune"))
     yield from (state / kind / f"{dataset}.json" for kind in ("champions", "source", incoming.PREFIX))
     yield from (state / "budget").glob(f"{dataset}-{_KEY}.json")

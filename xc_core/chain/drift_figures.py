@@ -78,7 +78,7 @@ def _trained(tables: LabelTables) -> list[int]:
 
 def _new_rows(workspace: Workspace, dataset: str, recipe: str, corpus: Corpus, stage: str) -> I64 | None:
     """Return the rows of documents that came after the artefact of a stage was made; None if nobody can tell."""
-    was = read_made(workspace.folder(stage, dataset, recipe)).depends.get("corpus")
+    was = workspace.made(stage, dataset, recipe).depends.get("corpus")
     if was is None:
         raise MissingError(
             f"no record of what {stage} of {dataset}/{recipe} was made from",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from xc_core import artifacts
 from xc_core.canonical import canonical
 from xc_core.chain.dataset import Partition
-from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.registry import STAGES, Stage, versioned_stages
 from xc_core.chain.workspace import Workspace
 from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, StorageError
@@ -29,7 +28,7 @@ def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
     """
     content = {"code_version": stage.code_version, "settings": in_use(partition.settings(stage.name))}
     outside = outside_digests(workspace, stage, partition)
-    absent = recorded(workspace, stage, partition) if None in outside.values() else {}
+    absent = workspace.made(stage.name, *partition.place).depends if None in outside.values() else {}
     digests = {part: absent.get(part, "") if digest is None else digest for part, digest in outside.items()}
     return canonical(content | ({"outside": digests} if digests else {}))
 
@@ -37,11 +36,10 @@ def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
 def write_settings(workspace: Workspace, partition: Partition) -> None:
     """Write the settings file of every stage of a partition if its content differs."""
     dataset, recipe = partition.place
-    for stage in of_scope("dataset" if recipe is None else "experiment"):
-        if stage.versioned:
-            path, content = workspace.settings_file(stage, dataset, recipe), resolved(workspace, stage, partition)
-            if not path.is_file() or path.read_text("utf-8") != content:
-                workspace.write(path, content)
+    for stage in versioned_stages("dataset" if recipe is None else "experiment"):
+        path, content = workspace.settings_file(stage, dataset, recipe), resolved(workspace, stage, partition)
+        if not path.is_file() or path.read_text("utf-8") != content:
+            workspace.write(path, content)
 
 
 def inputs(stage: Stage, partition: Partition) -> tuple[str, ...]:
@@ -86,7 +84,7 @@ def fingerprint(parts: dict[str, str], *, refresh: bool = False, extended: bool 
 def same_cut(workspace: Workspace, partition: Partition) -> bool:
     """Return True if texts are cut now where they were cut for the encoder."""
     most = partition.dataset.tokens.max_tokens
-    made = artifacts.read_made(workspace.folder("encoder", *partition.place))
+    made = workspace.made("encoder", *partition.place)
     return bool(made.facts.get("max_tokens", most) == most)
 
 
@@ -135,11 +133,6 @@ def outside_digests(workspace: Workspace, stage: Stage, partition: Partition) ->
         part: _digest(workspace, caches[part], {p.name: p for p in files}) if files else None
         for part, files in found.items()
     }
-
-
-def recorded(workspace: Workspace, stage: Stage, partition: Partition) -> Mapping[str, str]:
-    """Return what the present artefact of a stage was made from; empty if there is none."""
-    return artifacts.read_made(workspace.folder(stage.name, *partition.place)).depends
 
 
 def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:

@@ -65,7 +65,7 @@ def forget(
     with scratch(workspace, dataset) as inner:
         if incoming.interrupted(workspace, dataset, command):
             return _finished(workspace, dataset, documents, labels)
-        _check_inbox(workspace.raw(dataset).with_name(INBOX), dataset)
+        _check_inbox(workspace.home(dataset) / INBOX, dataset)
         with at_rest(workspace, dataset):
             pass  # reported before the dataset is read and written again
         own = workspace.params.dataset(dataset).corpus
@@ -85,7 +85,7 @@ def forget(
         uids = frozenset((*documents, *labels))
         with at_rest(workspace, dataset):  # a stage that ends after the deletion would keep what it made of them
             unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
-            folder = workspace.data / dataset / ACCEPTANCE
+            folder = workspace.home(dataset) / ACCEPTANCE
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
             deleted = _delete_derived(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
@@ -93,7 +93,7 @@ def forget(
             incoming.drop_replaced(workspace, dataset)
         elsewhere = places(workspace, dataset)  # a service may need seconds
         incoming.forget(workspace, dataset)
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
     return Forgotten(documents, labels, shown, accepted, copies, recipes, unrecorded, elsewhere)
 
@@ -104,7 +104,7 @@ def _finished(workspace: Workspace, dataset: str, documents: list[str], labels: 
     incoming.drop_replaced(workspace, dataset)
     elsewhere = places(workspace, dataset)
     incoming.forget(workspace, dataset)
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     return Forgotten(documents, labels, [], 0, [], recipes, 0, elsewhere)
 
 
@@ -153,7 +153,7 @@ def _had(workspace: Workspace, dataset: str, what: str) -> set[str]:
     entries = (entry[f"{what}s"].values() for entry in changelog.entries(workspace, dataset))
     found = {uid for lists in entries for uids in lists if isinstance(uids, list) for uid in uids}
     with suppress(CorruptError, MissingError):  # a damaged set is deleted
-        found.update(getattr(AcceptanceSet.open(workspace.data / dataset / ACCEPTANCE), f"{what}s")["uid"])
+        found.update(getattr(AcceptanceSet.open(workspace.home(dataset) / ACCEPTANCE), f"{what}s")["uid"])
     return found
 
 
@@ -192,10 +192,10 @@ def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
 
     DVC's own files stay: they hold hashes, and without its .gitignore git would take the raw files in.
     """
-    home, state = workspace.raw(dataset).parent, workspace.state
+    home, state = workspace.home(dataset), workspace.state
     kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE, INBOX)
     found = [path for path in home.iterdir() if path.name not in (*kept, ".gitignore") and path.suffix != ".dvc"]
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
     found = [path for path in found if path.name not in recipes] + inner
     found += [state / kind / dataset for kind in (*PER_DATASET, "tune")]

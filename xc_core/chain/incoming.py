@@ -9,8 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -45,8 +44,8 @@ class Project(Protocol):
     def params(self) -> ParamsFile:
         """The datasets and experiments of params.yaml."""
 
-    def raw(self, dataset: str) -> Path:
-        """Return the folder of a dataset's source files."""
+    def home(self, dataset: str) -> Path:
+        """Return the folder of a dataset."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Incoming:
 
     def finish(self, workspace: Project) -> None:
         """Move what is not yet in its place, and declare the dataset; may be repeated."""
-        target, made = workspace.raw(self.dataset).parent, workspace.state / self.scratch / "data" / self.dataset
+        target, made = workspace.home(self.dataset), workspace.state / self.scratch / "data" / self.dataset
         for name, inode in self.inodes.items():
             new = made / name
             if new.is_dir() and new.stat().st_ino == inode:
@@ -87,21 +86,19 @@ def command(path: Path, files: list[Path], dataset: str, config: IngestConfig) -
 
 def new(inner: Project, dataset: str, config: IngestConfig, command: str) -> Incoming:
     """Return the record of the dataset that the scratch workspace ``inner`` holds."""
-    folder = inner.raw(dataset).parent
+    folder = inner.home(dataset)
     inodes = {name: (folder / name).stat().st_ino for name in _PARTS if not (folder / name).is_symlink()}
     return Incoming(dataset, plain(config), command, inner.root.name, inodes)
 
 
-@contextmanager
-def alone(workspace: Project, dataset: str) -> Iterator[None]:
-    """Hold the lock of the changes of a dataset; raise BusyError if another process is changing it."""
-    with locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}"):
-        yield
+def alone(workspace: Project, dataset: str) -> AbstractContextManager[None]:
+    """Return the lock of the changes of a dataset; raises BusyError if another process is changing it."""
+    return locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}")
 
 
 def drop_replaced(workspace: Project, dataset: str) -> None:
     """Delete the files that the last change of a dataset replaced; raise StorageError if that is not possible."""
-    home, record = workspace.raw(dataset).parent, _read(_record(workspace, dataset))
+    home, record = workspace.home(dataset), _read(_record(workspace, dataset))
     scratch = [workspace.state / record.scratch / "data" / dataset] if record else []
     drop_all([aside(home / name) for name in _PARTS] + scratch)
 

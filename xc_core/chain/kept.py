@@ -58,7 +58,7 @@ def check_training(workspace: Workspace, stage: Stage, partition: Partition, now
 
     ``now`` are the parts that the result depends on.
     """
-    made = artifacts.read_made(workspace.folder(stage.name, *partition.place))
+    made = workspace.made(stage.name, *partition.place)
     train = f"train: {stage.command(*partition.place)}"
     other = [name for name in differing(dict(made.depends), now) if not only_inputs([name])]
     if made.fingerprint and other:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from xc_core.chain import planned
 from xc_core.chain.estimator import Cost
 from xc_core.chain.pilots import Rates
 from xc_core.chain.stage_costs import Case, searches, trained_documents
 from xc_core.chain.workspace import Workspace
-
-if TYPE_CHECKING:
-    from xc_core.chain.planned import Subject
 
 GPU_RATES: Final = "gpu-rates.json"
 """File in ``.xc`` with the rates of a GPU."""
@@ -38,10 +36,8 @@ def gpu_rates(workspace: Workspace) -> dict[str, Any]:
     return {**names, **rates} if all(0 < rate < math.inf for rate in rates.values()) else {}
 
 
-def on_gpu(name: str, subject: Subject, rates: Rates, recorded: dict[str, Any]) -> tuple[list[Cost], str]:
+def on_gpu(name: str, subject: planned.Subject, rates: Rates, recorded: dict[str, Any]) -> tuple[list[Cost], str]:
     """Return the costs with M1, embeddings, M4 and searches on a GPU, and a note; no costs without fitting rates."""
-    from xc_core.chain.planned import costs_of
-
     config = subject.recipe.encoder.encoder
     if not recorded:
         return [], f"{name}: no rates of a GPU are recorded here, so nothing is estimated; record them: make gpu-proof"
@@ -52,7 +48,7 @@ def on_gpu(name: str, subject: Subject, rates: Rates, recorded: dict[str, Any]) 
         )
     case = Case(subject.recipe, subject.world, rates.width)
     seconds = _seconds(case, recorded)
-    costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in costs_of(subject, rates)]
+    costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in planned.costs_of(subject, rates)]
     note = f"{name}: {recorded['device']}, rates of {recorded['date']}; memory is that of the process, not of the card"
     return costs, note
 

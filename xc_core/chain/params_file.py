@@ -53,7 +53,7 @@ class ParamsFile:
         return self.root / FILE
 
     def read(self) -> dict[str, Any]:
-        """Return the content.
+        """Return the content: both mappings, empty if the file lacks them.
 
         Raises MissingError if there is no file, ConfigError if it is not YAML or not of the right shape.
         """
@@ -65,25 +65,26 @@ class ParamsFile:
             ) from error
         content = {} if content is None else content
         _check_shape(content)
-        return dict(content)
+        return {part: content.get(part) or {} for part in _KNOWN}
 
     def datasets(self) -> list[str]:
         """Return the names of all datasets."""
-        return sorted(self.read().get("datasets") or {})
+        return sorted(self.read()["datasets"])
 
-    def experiments(self, dataset: str | None = None) -> list[tuple[str, str]]:
-        """Return (dataset, recipe) of all experiments, of one dataset if it is named."""
-        entries = (self.read().get("experiments") or {}).values()
-        pairs = sorted((entry["dataset"], entry["recipe"]) for entry in entries)
-        return [pair for pair in pairs if dataset in (None, pair[0])]
+    def experiments(self) -> list[tuple[str, str]]:
+        """Return (dataset, recipe) of all experiments."""
+        return sorted((entry["dataset"], entry["recipe"]) for entry in self.read()["experiments"].values())
+
+    def recipes(self, dataset: str) -> list[str]:
+        """Return the recipes of the experiments of a dataset."""
+        return [recipe for own, recipe in self.experiments() if own == dataset]
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset with its settings.
 
         Raises MissingError if there is none, ConfigError for a wrong parameter.
         """
-        entries = self.read().get("datasets") or {}
-        entry = _entry(entries, checked_name("dataset", name), "dataset", f"xc ingest PATH --dataset {name}")
+        entry = _dataset_entry(self.read(), checked_name("dataset", name))
         default = Dataset(name)
         given = {part: entry.get(part) or {} for part in PARTS}
         own = {part: changed(getattr(default, part), given[part], f"datasets.{name}.{part}") for part in PARTS}
@@ -100,7 +101,7 @@ class ParamsFile:
             from xc_core.recipes import RECIPES
 
         variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
-        entries = {k: e for k, e in (self.read().get("experiments") or {}).items() if e["dataset"] == dataset}
+        entries = {k: e for k, e in self.read()["experiments"].items() if e["dataset"] == dataset}
         chosen = _entry(entries, key, "experiment", f"xc train --dataset {dataset} --recipe {recipe}{variant}")
         return Experiment(own, resolve(recipe, chosen.get("base") or recipe, chosen.get("stages") or {}))
 
@@ -110,7 +111,7 @@ class ParamsFile:
 
     def declared(self, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:
         """Return the base of an experiment and its changes as the file has them; None if it has none."""
-        chosen = (self.read().get("experiments") or {}).get(f"{dataset}_{recipe}")
+        chosen = self.read()["experiments"].get(f"{dataset}_{recipe}")
         if chosen is None:
             return None
         return chosen.get("base") or recipe, {stage: own for stage, own in (chosen.get("stages") or {}).items() if own}
@@ -150,8 +151,7 @@ class ParamsFile:
         self._check_tokenizers(dataset, names)
 
         def edit(params: Any) -> None:
-            _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
-            own = (params["datasets"][dataset] or {}).get("tokens") or {}
+            own = _dataset_entry(params, dataset).get("tokens") or {}
             have = list(own.get("tokenizers") or TokensConfig().tokenizers)
             if more := [name for name in names if name not in have]:
                 _filled(_filled(params["datasets"], dataset), "tokens")["tokenizers"] = [*have, *more]
@@ -167,7 +167,7 @@ class ParamsFile:
         self._check_tokenizers(dataset, [tokenizer])
 
         def edit(params: Any) -> None:
-            _entry(params.get("datasets") or {}, dataset, "dataset", f"xc ingest PATH --dataset {dataset}")
+            _dataset_entry(params, dataset)  # raises the error of one that there is not
             experiments, key = _filled(params, "experiments"), f"{dataset}_{recipe}"
             tokens = _filled(_filled(params["datasets"], dataset), "tokens")
             have = list(tokens.get("tokenizers") or TokensConfig().tokenizers)
@@ -256,6 +256,10 @@ def _given_up(tokenizer: str, experiments: Any, key: str) -> bool:
     store, dataset = store_name(tokenizer), (experiments.get(key) or {}).get("dataset")
     users = {name for name, own in experiments.items() if (own.get("dataset"), own.get("tokens")) == (dataset, store)}
     return users == {key} and tokenizer not in TokensConfig().tokenizers
+
+
+def _dataset_entry(params: Any, name: str) -> Any:
+    return _entry(params.get("datasets") or {}, name, "dataset", f"xc ingest PATH --dataset {name}")
 
 
 def _entry(entries: dict[str, Any], name: str, kind: str, make: str) -> Any:

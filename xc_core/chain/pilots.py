@@ -25,6 +25,7 @@ from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.chain.world import World
+from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.ingest import IngestConfig
@@ -46,7 +47,6 @@ STEPS: Final = 2
 _RUNS: Final = {"corpus": 3, "tokens": 3, "fusion": 2, "evaluation": 2}
 """Runs of stages whose cost on few documents is mostly fixed; the least counts, because a small difference between
 pilots decides the rate, and work beside them makes it larger. The smallest of three runs once: it pays for imports."""
-_ALLOWED: Final = ("empty-text", "empty-labels", "unseen-labels", "repeated-labels", "clean-text", "shared-texts")
 _WORDS: Final = 20_000
 _QUERIES, _FEW, _MANY, _GRAPH = 256, 16_384, 131_072, 4_096
 NAME: Final = "pilot"
@@ -251,7 +251,8 @@ def _run(
     """Run all stages on ``size`` documents, as often as ``runs`` says; return their costs and the vectors' width."""
     artifacts.write_file(inner.root / "params.yaml", "datasets: {}\nexperiments: {}\n")
     source.write(inner.raw(NAME), size)
-    config = IngestConfig(allow=_ALLOWED, filters="none", max_line_bytes=MOST_WHOLE)  # tables have no lines
+    allow = tuple(Allowed.kinds())
+    config = IngestConfig(allow=allow, filters="none", max_line_bytes=MOST_WHOLE)  # tables have no lines
     inner.params.declare_dataset(NAME, config)
     whole = inner.params.declare_experiment(NAME, NAME, base, changes)
     stages = {stage: _stage(inner, stage, runs.get(stage, 1)) for stage in ("corpus", "tokens")}

@@ -61,7 +61,7 @@ def _closed(workspace: Workspace) -> list[Place]:
 
 def _given(workspace: Workspace, dataset: str) -> list[Place]:
     """Return the acceptance set if it was given: its documents have texts and uids of their own."""
-    folder = workspace.data / dataset / ACCEPTANCE
+    folder = workspace.home(dataset) / ACCEPTANCE
     try:
         if not folder.exists() or AcceptanceSet.open(folder).facts.source != GIVEN:
             return []

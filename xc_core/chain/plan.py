@@ -18,11 +18,10 @@ from xc_core.chain.fingerprints import (
     only_inputs,
     other_settings,
     outside_digests,
-    recorded,
     same_cut,
     source_digest,
 )
-from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.registry import STAGES, Stage, versioned_stages
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError, XCError, bare
 from xc_core.params import in_use, plain
@@ -73,9 +72,9 @@ def states(workspace: Workspace, partition: Partition, *, refresh: bool = False)
     """
     recipe = partition.place[1]
     found: dict[str, State] = {}
-    stages = of_scope("dataset") + (of_scope("experiment") if recipe is not None else [])
-    keep = refresh or (recipe is not None and _made(workspace, "classifier", partition).refreshed)
-    for stage in (stage for stage in stages if stage.versioned):
+    stages = versioned_stages("dataset") + (versioned_stages("experiment") if recipe is not None else [])
+    keep = refresh or (recipe is not None and workspace.made("classifier", *partition.place).refreshed)
+    for stage in stages:
         own = partition if stage.scope == "experiment" else partition.dataset
         found[stage.name] = _state(workspace, stage, own, found, keep=keep)
     return found
@@ -100,10 +99,6 @@ def packing_command(workspace: Workspace, state: State, dataset: str, recipe: st
     return workspace.params.train_command(dataset, recipe)
 
 
-def _made(workspace: Workspace, stage: str, partition: Partition) -> Made:
-    return artifacts.read_made(workspace.folder(stage, *partition.place))
-
-
 def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict[str, State], *, keep: bool) -> State:
     folder = workspace.folder(stage.name, *partition.place)
     try:
@@ -112,7 +107,7 @@ def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict
         return State(stage.name, Status.MISSING)
     except CorruptError as error:
         return State(stage.name, Status.DAMAGED, error.found, stage.name)
-    made = _made(workspace, stage.name, partition)
+    made = workspace.made(stage.name, *partition.place)
     try:
         now = depends(workspace, stage, partition)
     except (MissingError, CorruptError) as error:
@@ -162,7 +157,7 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     outside = outside_digests(workspace, stage, partition)
     parts |= {part: digest for part, digest in outside.items() if digest is not None}
     if absent := [part for part in outside if part not in parts]:
-        before = recorded(workspace, stage, partition)
+        before = workspace.made(stage.name, *partition.place).depends
         same = all(before.get(part) == digest for part, digest in parts.items())
         parts |= {part: before.get(part, "") if same else "" for part in absent}
     return parts
@@ -185,8 +180,7 @@ def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
 
 def _made_for(workspace: Workspace, dataset: str, settings: TokensConfig) -> bool:
     """Return True if the artefact of tokens was made with ``settings``."""
-    made = artifacts.read_made(workspace.folder("tokens", dataset))
-    return made.depends.get(_SETTINGS) == content_hash(in_use(settings))
+    return workspace.made("tokens", dataset).depends.get(_SETTINGS) == content_hash(in_use(settings))
 
 
 def _left_out(partition: Partition) -> MissingError:
@@ -208,4 +202,4 @@ def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
             return ""
         return workspace.digest("evaluation", dataset, recipe) if there else ""
 
-    return {f"evaluation of {recipe}": digest(recipe) for _, recipe in workspace.params.experiments(dataset)}
+    return {f"evaluation of {recipe}": digest(recipe) for recipe in workspace.params.recipes(dataset)}

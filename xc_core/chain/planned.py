@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from xc_core import memory
 from xc_core.chain.budget import training_seconds
-from xc_core.chain.costs import machine
+from xc_core.chain.costs import gigabytes, machine
 from xc_core.chain.estimator import Cost, Estimator
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
@@ -144,8 +144,3 @@ def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:
     if (written := written_bytes(case)) > free:
         lines.append(f"the stages write about {gigabytes(written)}, and {gigabytes(free)} of the disk are free")
     return lines
-
-
-def gigabytes(size: float) -> str:
-    """Return bytes for people."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -191,6 +191,6 @@ def find_stage(name: str) -> Stage:
     return STAGES[name]
 
 
-def of_scope(scope: Scope) -> list[Stage]:
-    """Return the stages of a scope, each after those it reads."""
-    return [stage for stage in _ALL if stage.scope == scope]
+def versioned_stages(scope: Scope) -> list[Stage]:
+    """Return the stages of a scope whose results are versioned, each after those it reads."""
+    return [stage for stage in _ALL if stage.scope == scope and stage.versioned]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core import artifacts
-from xc_core.chain.registry import STAGES, of_scope
+from xc_core.chain.registry import STAGES, TRAIN_STAGES
 from xc_core.chain.runner import machines, read_costs
 from xc_core.chain.workspace import Workspace
 from xc_core.data.checks import accepted_sentence
@@ -46,7 +46,7 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
     check_evaluated(workspace, dataset, recipe)
     folder = workspace.folder("evaluation", dataset, recipe)
     found = Evaluation.open(folder)
-    stages = [STAGES["corpus"], STAGES["tokens"], *of_scope("experiment")]
+    stages = [STAGES[name] for name in TRAIN_STAGES]
     return Page(
         dataset=dataset,
         recipe=recipe,
@@ -65,10 +65,10 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
 
 def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Raise MissingError, which names the recipes that are evaluated, if an experiment is not."""
-    if artifacts.read_made(workspace.folder("evaluation", dataset, recipe)).fingerprint:
+    if workspace.made("evaluation", dataset, recipe).fingerprint:
         return
-    recipes = [other for _, other in workspace.params.experiments(dataset)]
-    have = [o for o in recipes if artifacts.read_made(workspace.folder("evaluation", dataset, o)).fingerprint]
+    recipes = workspace.params.recipes(dataset)
+    have = [o for o in recipes if workspace.made("evaluation", dataset, o).fingerprint]
     raise MissingError(
         f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",
         expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
@@ -78,7 +78,7 @@ def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
 
 def of_present_corpus(workspace: Workspace, dataset: str, recipe: str, stage: str = "evaluation") -> bool:
     """Return True if an artefact of an experiment was made from the corpus that is there now."""
-    made = artifacts.read_made(workspace.folder(stage, dataset, recipe))
+    made = workspace.made(stage, dataset, recipe)
     return made.depends.get("corpus") == workspace.digest("corpus", dataset)
 
 
@@ -86,7 +86,7 @@ def _card(workspace: Workspace, dataset: str, recipe: str) -> dict[str, str]:
     """Return the facts of the corpus that an experiment was evaluated on, if that is the present one."""
     if not of_present_corpus(workspace, dataset, recipe):
         return {"corpus": "another one than today's: the data have changed since this evaluation"}
-    return data_card(artifacts.read_made(workspace.folder("corpus", dataset)).facts)
+    return data_card(workspace.made("corpus", dataset).facts)
 
 
 def data_card(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from xc_core import recipes
 from xc_core.artifacts import write_file
 from xc_core.chain.dataset import Dataset
-from xc_core.chain.registry import Scope, of_scope
+from xc_core.chain.registry import Scope, versioned_stages
 from xc_core.params import in_use
 from xc_core.recipes import RECIPES
 
@@ -33,10 +33,9 @@ def contents() -> dict[str, str]:
 
 
 def _stages(scope: Scope, owner: Any) -> dict[str, Any]:
-    stages = (stage for stage in of_scope(scope) if stage.versioned)
     return {
         stage.name: {"code_version": stage.code_version, "settings": _readable(getattr(owner, stage.name))}
-        for stage in stages
+        for stage in versioned_stages(scope)
     }
 
 

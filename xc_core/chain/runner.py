@@ -19,10 +19,10 @@ from xc_core.chain.context import Context, Others, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
-from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, readable, recorded, write_settings
+from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, readable, write_settings
 from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.plan import State, Status, depends, states
-from xc_core.chain.registry import STAGES, Stage, find_stage, of_scope
+from xc_core.chain.registry import STAGES, Stage, find_stage, versioned_stages
 from xc_core.chain.workspace import Workspace, working
 from xc_core.distributed import World, alone, joined
 from xc_core.environment import checkpoint_seconds, device_name
@@ -228,7 +228,7 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
         world.of_first(mark if job.function == "run" else "")
         build.origin = Made(mark, before, plain(settings), refreshed)
         if job.recut:  # of the files that the present corpus was made of
-            present = recorded(job.workspace, job.stage, job.partition)
+            present = job.workspace.made(job.stage.name, *job.partition.place).depends
             _check_unmoved(job, {**present, "settings": before["settings"]})
         run(_context(job, build, costs, mark))
         _check_unmoved(job, before)
@@ -274,10 +274,9 @@ def _others(job: _Job) -> Others:
         return workspace.open(artefact, dataset, recipe)
 
     def costs(recipe: str) -> dict[str, dict[str, float]]:
-        return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in of_scope("experiment")}
+        return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in versioned_stages("experiment")}
 
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
-    return Others(recipes, opened, costs, lambda recipe: machines(workspace, dataset, recipe))
+    return Others(workspace.params.recipes(dataset), opened, costs, lambda recipe: machines(workspace, dataset, recipe))
 
 
 def _check_unmoved(job: _Job, before: dict[str, str]) -> None:
@@ -304,16 +303,11 @@ def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
 
 def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, float]:
     """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
-    found = _read_cost(workspace, stage, dataset, recipe)
+    found = readable(workspace.scratch("cost", stage, dataset, recipe))
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
     """Return the machines that the stages of an experiment last ran on."""
-    found = (_read_cost(workspace, stage, dataset, recipe).get(_MACHINE) for stage in of_scope("experiment"))
-    return {str(name) for name in found if name is not None}
-
-
-def _read_cost(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, Any]:
-    """Return the costs and the machine of the last run of a stage; a record that cannot be read counts as none."""
-    return readable(workspace.scratch("cost", stage, dataset, recipe))
+    files = (workspace.scratch("cost", stage, dataset, recipe) for stage in versioned_stages("experiment"))
+    return {str(name) for file in files if (name := readable(file).get(_MACHINE)) is not None}

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from xc_core import artifacts
+from xc_core.artifacts import Made
 from xc_core.chain.context import A
 from xc_core.chain.incoming import recover
 from xc_core.chain.names import SETTINGS, checked_name
 from xc_core.chain.params_file import ParamsFile
-from xc_core.chain.registry import STAGES, Stage, of_scope
+from xc_core.chain.registry import STAGES, Stage, versioned_stages
 from xc_core.errors import MissingError, UsageError
 from xc_core.leftovers import sweep
 from xc_core.locks import locked
@@ -76,7 +77,7 @@ class Workspace:
 
     def folder(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the folder of an artefact; ``recipe`` is ignored for a stage that runs per dataset."""
-        return self._place(dataset, recipe if STAGES[stage].scope == "experiment" else None, stage) / stage
+        return self._place(stage, dataset, recipe) / stage
 
     def open(self, artefact: type[A], dataset: str, recipe: str | None = None) -> A:
         """Open and verify an artefact; raises MissingError, CorruptError."""
@@ -84,20 +85,23 @@ class Workspace:
 
     def settings_file(self, stage: Stage, dataset: str, recipe: str | None) -> Path:
         """Return the file of a stage's resolved settings, which DVC compares."""
-        place = self._place(dataset, recipe if stage.scope == "experiment" else None, stage.name)
-        return place / SETTINGS / f"{stage.name}.json"
+        return self._place(stage.name, dataset, recipe) / SETTINGS / f"{stage.name}.json"
 
-    def _place(self, dataset: str, recipe: str | None, stage: str) -> Path:
-        folder = self.data / checked_name("dataset", dataset)
-        if recipe is not None:
-            return folder / checked_name("recipe", recipe)
-        if STAGES[stage].scope == "experiment":
+    def _place(self, stage: str, dataset: str, recipe: str | None) -> Path:
+        folder = self.home(dataset)
+        if STAGES[stage].scope == "dataset":
+            return folder
+        if recipe is None:
             raise UsageError(f"no recipe for {stage}", expected="--recipe NAME", do="name the recipe")
-        return folder
+        return folder / checked_name("recipe", recipe)
+
+    def home(self, dataset: str) -> Path:
+        """Return the folder of a dataset: its source files, its artefacts and those of its recipes, its changelog."""
+        return self.data / checked_name("dataset", dataset)
 
     def raw(self, dataset: str) -> Path:
         """Return the folder of a dataset's source files."""
-        return self.data / checked_name("dataset", dataset) / "raw"
+        return self.home(dataset) / "raw"
 
     def scratch(self, kind: str, stage: Stage, dataset: str, recipe: str | None) -> Path:
         """Return the place of a stage's untracked files; ``kind`` is run (checkpoints), lock or cost."""
@@ -111,6 +115,10 @@ class Workspace:
         """
         with locked(self.state / "lock" / "files", "a write of settings or timings", patience=_WRITE_SECONDS):
             artifacts.write_file(path, content)
+
+    def made(self, stage: str, dataset: str, recipe: str | None = None) -> Made:
+        """Return how an artefact was made; an empty record if there is none or it cannot be read."""
+        return artifacts.read_made(self.folder(stage, dataset, recipe))
 
     def digest(self, stage: str, dataset: str, recipe: str | None = None) -> str:
         """Return the digest of an artefact's content; raise MissingError if there is none."""
@@ -130,7 +138,7 @@ def training(workspace: Workspace, dataset: str, recipe: str) -> Iterator[None]:
     """
     checked_name("recipe", recipe)
     with locked(workspace.state / "lock" / f"train@{dataset}_{recipe}", f"a training of {dataset}/{recipe}"):
-        for stage in of_scope("experiment"):
+        for stage in versioned_stages("experiment"):
             with locked(workspace.scratch("lock", stage, dataset, recipe), f"{stage.name} of {dataset}/{recipe}"):
                 pass
         yield

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+import numpy as np
 
+from xc_core.chain import Workspace
+from xc_core.chain.reports import check_evaluated, of_present_corpus
 from xc_core.cli.options import dataset_option
+from xc_core.errors import MissingError, MovedError, UsageError, nearest
+from xc_core.metrics import paired, validation
+from xc_core.metrics.evaluation import FUSION, Evaluation
 from xc_core.metrics.names import titled
+from xc_core.metrics.ranking import PerDocument
+from xc_core.metrics.stored import StoredFigures
+from xc_core.shapes import I64
 from xc_core.visible import counted
-
-if TYPE_CHECKING:
-    from xc_core.chain import Workspace
-    from xc_core.metrics.ranking import PerDocument
-    from xc_core.metrics.stored import StoredFigures
-    from xc_core.shapes import I64
-
 
 _TEST: Final = "test"
 
@@ -42,13 +44,10 @@ def compare(dataset: str, on: str, ours: str, theirs: str) -> None:
     fusion is fitted on one half of them to rank the other half; RECIPE:rule is the fusion with its dial at 0, whether
     or not it is served.
     """
-    from xc_core.chain import Workspace
-    from xc_core.metrics.paired import differences
-
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # raises the error of an unknown name
     figures = (_on_test if on == _TEST else _on_validation)(workspace, dataset, ours, theirs)
-    found = differences(*figures)
+    found = paired.differences(*figures)
     click.echo(f"{dataset}: {ours} minus {theirs}, {counted(len(figures[0]), f'{on} document')}, points of percent")
     for name, difference in found.items():
         if math.isnan(difference.points):
@@ -66,8 +65,6 @@ def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tupl
     Raises MissingError if it is not evaluated, MovedError if it was evaluated on an older corpus, UsageError for an
     unknown score.
     """
-    from xc_core.chain.reports import check_evaluated
-    from xc_core.metrics.evaluation import Evaluation
 
     def figures(model: str) -> PerDocument:
         recipe, _, score = model.partition(":")
@@ -83,14 +80,10 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
 
     Raises MissingError if there are none, MovedError if they are of an older corpus, UsageError for an unknown score.
     """
-    import numpy as np
-
-    from xc_core.errors import MissingError
-    from xc_core.metrics.validation import open_validation
 
     def stored(model: str) -> tuple[PerDocument, I64]:
         recipe, _, score = model.partition(":")
-        found = open_validation(workspace.folder("fusion", dataset, recipe))
+        found = validation.open_validation(workspace.folder("fusion", dataset, recipe))
         if found is None:
             raise MissingError(
                 f"no figures of validation documents of {recipe} on {dataset}",
@@ -113,9 +106,6 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
 
 def _of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
     """Return the figures of a score, by default of the whole model; raise UsageError for an unknown score."""
-    from xc_core.errors import UsageError, nearest
-    from xc_core.metrics.evaluation import FUSION
-
     found = stored.of(score or FUSION)
     if found is None:
         known = stored.names
@@ -129,9 +119,6 @@ def _of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
 
 def _check_corpus(workspace: Workspace, stage: str, dataset: str, recipe: str) -> None:
     """Raise MovedError if the figures of a stage are of another corpus than there is now."""
-    from xc_core.chain.reports import of_present_corpus
-    from xc_core.errors import MovedError
-
     if not of_present_corpus(workspace, dataset, recipe, stage):
         raise MovedError(
             f"{recipe} measured on another corpus than there is now",

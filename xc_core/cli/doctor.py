@@ -160,8 +160,7 @@ def _project() -> Iterator[Finding]:
         try:
             workspace.params.partition(dataset, recipe)
             if recipe is None:
-                own = [name for where, name in pairs if where == dataset]
-                workspace.params.dataset(dataset).release.check(dataset, own)
+                workspace.params.dataset(dataset).release.check(dataset, workspace.params.recipes(dataset))
         except XCError as error:
             yield Finding("fault", str(error))
     folders = {workspace.folder(s.name, d) for d in datasets for s in STAGES.values() if s.scope == "dataset"}

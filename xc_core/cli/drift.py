@@ -25,7 +25,7 @@ def command(dataset: str, recipe: str | None, as_json: bool) -> None:
     """
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name, before torch is imported
-    recipes = [own for _, own in workspace.params.experiments(dataset)] if recipe is None else [recipe]
+    recipes = workspace.params.recipes(dataset) if recipe is None else [recipe]
     if not recipes:
         raise MissingError(
             f"no experiment of {dataset} in params.yaml",

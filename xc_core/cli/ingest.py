@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
-from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ import click
 from click.core import ParameterSource
 
 from xc_core import artifacts
-from xc_core.artifacts import writing
 from xc_core.chain import Ran, Workspace, incoming, recut_corpus, run_stage
 from xc_core.chain.arrival import Arrival, papers, scratch
 from xc_core.chain.changelog import Kind
@@ -102,16 +101,16 @@ def _config(options: dict[str, Any], before: IngestConfig) -> IngestConfig:
     source = click.get_current_context().get_parameter_source
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
     if not before.validation_fraction and "validation_fraction" not in given:
-        before = changed(before, validation_fraction=_DEFAULT.validation_fraction)
+        before = dataclasses.replace(before, validation_fraction=_DEFAULT.validation_fraction)
         report(
             f"ingest: validation_fraction is {_DEFAULT.validation_fraction} again; xc update and xc forget set it to 0 "
             "beside a validation file. To hold nothing out: --validation-fraction 0"
         )
-    before = changed(before, layout=_DEFAULT.layout)  # new files may have another one
+    before = dataclasses.replace(before, layout=_DEFAULT.layout)  # new files may have another one
     kept = {name: value for name, value in plain(before).items() if name not in given}
     if stays := [f"{name} {value}" for name, value in kept.items() if value != plain(_DEFAULT)[name]]:
         report(f"ingest: settings that stay as they were: {', '.join(stays)}")
-    return changed(before, **given)
+    return dataclasses.replace(before, **given)
 
 
 def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
@@ -139,17 +138,11 @@ def _by_data(inner: Workspace, dataset: str, config: IngestConfig, ran: Ran) -> 
         return ran, config
     report(f"ingest: splitting again with --split {split}: a {split} is held out as a whole")
     report("ingest: the lines above are of the first split, those below of the second")
-    config = changed(config, split=split)
+    config = dataclasses.replace(config, split=split)
     inner.params.declare_dataset(dataset, config)
-    return _with_split(inner, dataset, config, ran.facts), config
-
-
-def _with_split(inner: Workspace, dataset: str, config: IngestConfig, facts: dict[str, Any]) -> Ran:
-    """Make the corpus by the settings ``config``, which differ from those of the present one in the split.
-
-    ``facts`` are those of the present one, a split by uid. If it has all that families need, no file is read again.
-    """
-    return recut_corpus(inner, dataset) if is_enough(config, facts) else run_stage(inner, "corpus", dataset)
+    if is_enough(config, ran.facts):  # the corpus has all that families need, so no file is read again
+        return recut_corpus(inner, dataset), config
+    return run_stage(inner, "corpus", dataset), config
 
 
 def place(
@@ -169,9 +162,6 @@ def place(
     RefusedError for more.
     """
     _refuse_project(workspace, path)
-    workspace.params.read()  # one that cannot be read is reported before anything is written
-    with writing(workspace.state):
-        incoming.recover(workspace)
     _, source = open_source(path, config.layout, config.read_options())
     command, target = incoming.command(path, source.files, dataset, config), workspace.raw(dataset)
     with scratch(workspace, dataset) as inner:
@@ -186,7 +176,7 @@ def place(
             )
         inner.params.declare_dataset(dataset, config)
         if again:
-            inner.raw(dataset).parent.mkdir(parents=True)
+            inner.home(dataset).mkdir(parents=True)
             inner.raw(dataset).symlink_to(target.resolve())
         else:
             _copy(path, source.files, inner.raw(dataset))

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -25,62 +26,43 @@ from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
 from xc_core.visible import printable
 
-_OWN: Final = {
-    "ingest": "xc_core.cli.ingest:ingest",
-    "update": "xc_core.cli.update:command",
-    "add-labels": "xc_core.cli.add_labels:command",
-    "forget": "xc_core.cli.forget:command",
-    "run": "xc_core.cli.run:run",
-    "plan": "xc_core.cli.plan:plan",
-    "train": "xc_core.cli.train:train",
-    "tune": "xc_core.cli.tune:tune",
-    "evaluate": "xc_core.cli.run:evaluate",
-    "leaderboard": "xc_core.cli.run:leaderboard",
-    "status": "xc_core.cli.status:status",
-    "settings": "xc_core.cli.status:settings",
-    "drift": "xc_core.cli.drift:command",
-    "compare": "xc_core.cli.compare:compare",
-    "report": "xc_core.cli.report:report_on",
-    "predict": "xc_core.cli.predict:predict",
-    "serve": "xc_core.cli.serve:command",
-    "doctor": "xc_core.cli.doctor:doctor",
-}
-_LISTED: Final = {
+_COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Data": {
-        "ingest": "Check a folder of text and make it a dataset.",
-        "update": "Merge new documents, labels and corrected pairs into a dataset.",
-        "add-labels": "Add labels to a dataset and its models, without training.",
-        "forget": "Delete documents or labels, and everything made from them.",
-        "delete": "Delete experiments, a dataset, or registered versions.",
+        "ingest": ("ingest:ingest", "Check a folder of text and make it a dataset."),
+        "update": ("update:command", "Merge new documents, labels and corrected pairs into a dataset."),
+        "add-labels": ("add_labels:command", "Add labels to a dataset and its models, without training."),
+        "forget": ("forget:command", "Delete documents or labels, and everything made from them."),
+        "delete": ("", "Delete experiments, a dataset, or registered versions."),
     },
     "Training": {
-        "plan": "Estimate time, memory and disk of every stage.",
-        "train": "Run the whole pipeline for one recipe, or all.",
-        "tune": "Search the settings of a recipe on validation documents.",
-        "run": "Run one stage of the pipeline.",
-        "status": "Show which artefacts are up to date, and why others are not.",
-        "drift": "Check whether new data require a refresh or a retraining.",
-        "settings": "Show all settings of a dataset or experiment.",
-        "evaluate": "Evaluate a trained recipe on test documents.",
-        "leaderboard": "Compare all evaluated recipes of a dataset.",
-        "compare": "Show how certain it is that one recipe beats another.",
-        "report": "Write an HTML page on an evaluated model.",
+        "plan": ("plan:plan", "Estimate time, memory and disk of every stage."),
+        "train": ("train:train", "Run the whole pipeline for one recipe, or all."),
+        "tune": ("tune:tune", "Search the settings of a recipe on validation documents."),
+        "run": ("run:run", "Run one stage of the pipeline."),
+        "status": ("status:status", "Show which artefacts are up to date, and why others are not."),
+        "drift": ("drift:command", "Check whether new data require a refresh or a retraining."),
+        "settings": ("status:settings", "Show all settings of a dataset or experiment."),
+        "evaluate": ("run:evaluate", "Evaluate a trained recipe on test documents."),
+        "leaderboard": ("run:leaderboard", "Compare all evaluated recipes of a dataset."),
+        "compare": ("compare:compare", "Show how certain it is that one recipe beats another."),
+        "report": ("report:report_on", "Write an HTML page on an evaluated model."),
     },
     "Serving": {
-        "predict": "Ask the model for the labels of a text.",
-        "serve": "Serve the champion over HTTP.",
-        "promote": "Make a model the champion, the version that is served.",
-        "rollback": "Return to the previous champion.",
-        "lineage": "Show the data, code and settings of a version.",
-        "acceptance": "Show or draw the documents of the gate.",
+        "predict": ("predict:predict", "Ask the model for the labels of a text."),
+        "serve": ("serve:command", "Serve the champion over HTTP."),
+        "promote": ("", "Make a model the champion, the version that is served."),
+        "rollback": ("", "Return to the previous champion."),
+        "lineage": ("", "Show the data, code and settings of a version."),
+        "acceptance": ("", "Show or draw the documents of the gate."),
     },
     "Project": {
-        "demo": "Run the whole pipeline on the bundled dataset.",
-        "ui": "Open the Dagster UI and the MLflow UI.",
-        "doctor": "Check machine, environment and project.",
+        "demo": ("", "Run the whole pipeline on the bundled dataset."),
+        "ui": ("", "Open the Dagster UI and the MLflow UI."),
+        "doctor": ("doctor:doctor", "Check machine, environment and project."),
     },
 }
-"""The first line of each command's help, under its heading, so that ``xc --help`` imports no command."""
+"""The commands under their headings: module and function in this package, none for those of other packages; the first
+line of the help, so that ``xc --help`` imports no command."""
 _EXIT_CODES: Final = """Exit codes: 0 done; 2, 64 wrong command; 65 wrong data; 66 something is missing; 69 a service
 does not answer; 70 a fault of this software; 71 too little memory; 72 the training diverged;
 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs out of date or changed; 77 a gate refused;
@@ -100,12 +82,13 @@ class Commands(click.Group):
     """Subcommands by name, imported only when called; other packages add theirs by the entry points ``xc.commands``."""
 
     def _places(self) -> dict[str, Callable[[], Any]]:
-        own: dict[str, Callable[[], Any]] = {name: lambda place=place: _load(place) for name, place in _OWN.items()}  # type: ignore[misc]
+        listed = [command for commands in _COMMANDS.values() for command in commands.items()]
+        own: dict[str, Callable[[], Any]] = {name: partial(_load, place) for name, (place, _) in listed if place}
         return own | {entry.name: entry.load for entry in metadata.entry_points(group=COMMANDS)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, in the order of the help."""
-        ordered = [name for listed in _LISTED.values() for name in listed]
+        ordered = [name for commands in _COMMANDS.values() for name in commands]
         return sorted(self._places(), key=lambda name: ordered.index(name) if name in ordered else len(ordered))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -129,10 +112,13 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands under headings; import only those of other packages."""
         present = self._places()
-        known = {name for listed in _LISTED.values() for name in listed}
-        other = {name: self._short_help(ctx, name) for name in sorted(present.keys() - known)}
-        for heading, listed in (*_LISTED.items(), ("Other", other)):
-            rows = [(name, text) for name, text in listed.items() if name in present]
+        sections = {
+            heading: [(name, text) for name, (_, text) in commands.items() if name in present]
+            for heading, commands in _COMMANDS.items()
+        }
+        known = {name for rows in sections.values() for name, _ in rows}
+        sections["Other"] = [(name, self._short_help(ctx, name)) for name in sorted(present.keys() - known)]
+        for heading, rows in sections.items():
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
@@ -144,7 +130,7 @@ class Commands(click.Group):
 
 def _load(place: str) -> Any:
     module, name = place.split(":")
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(f"xc_core.cli.{module}"), name)
 
 
 @click.group(

@@ -11,7 +11,8 @@ import click
 from click.core import ParameterSource
 
 from xc_core.chain import Workspace
-from xc_core.cli.options import Number
+from xc_core.chain.costs import gigabytes
+from xc_core.cli.options import Number, recipe_option
 from xc_core.cli.train import changes_of
 from xc_core.errors import UsageError
 from xc_core.visible import counted
@@ -26,7 +27,7 @@ _DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
 
 @click.command(short_help="Estimate time, memory and disk of every stage.")
 @click.option("--dataset", default=None, help="Name of a dataset of the project; or give sizes.")
-@click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
+@recipe_option
 @click.option("--documents", type=click.IntRange(min=10), help="Number of documents, test documents included.")
 @click.option("--test-documents", type=click.IntRange(min=1), help="Test documents among them. [default: a tenth]")
 @click.option("--labels", type=click.IntRange(min=1), help="Number of labels.")
@@ -73,7 +74,7 @@ def plan(
         click.echo(table(subject, recipe, name, costs))
         most = max(costs, key=lambda cost: cost.memory)
         if most.memory > total_bytes():
-            click.echo(f"warning: {most.stage} needs more memory than this machine has ({_size(total_bytes())})")
+            click.echo(f"warning: {most.stage} needs more memory than this machine has ({gigabytes(total_bytes())})")
     for note in notes:
         click.echo(note)
 
@@ -152,10 +153,10 @@ def table(subject: Subject, recipe: str, device: str, costs: list[Cost]) -> str:
         f"{title}: {documents}, {labels}; one process on {device}",
         f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}",
     ]
-    lines += [f"{c.stage:<12}{_time(c.seconds):>12}{_size(c.memory):>12}{_size(c.disk):>12}" for c in costs]
+    lines += [f"{c.stage:<12}{_time(c.seconds):>12}{gigabytes(c.memory):>12}{gigabytes(c.disk):>12}" for c in costs]
     seconds, disk = (sum(getattr(cost, name) for cost in costs) for name in ("seconds", "disk"))
     most = max(cost.memory for cost in costs)
-    return "\n".join([*lines, f"{'all':<12}{_time(seconds):>12}{_size(most):>12}{_size(disk):>12}"])
+    return "\n".join([*lines, f"{'all':<12}{_time(seconds):>12}{gigabytes(most):>12}{gigabytes(disk):>12}"])
 
 
 def _time(seconds: float) -> str:
@@ -164,9 +165,3 @@ def _time(seconds: float) -> str:
         if seconds >= unit:
             return f"{seconds / unit:,.1f} {name}"
     return f"{seconds:.2f} s"
-
-
-def _size(count: float) -> str:
-    from xc_core.chain.planned import gigabytes
-
-    return gigabytes(count)

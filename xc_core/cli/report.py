@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from xc_core.chain import Workspace
+from xc_core.chain.reports import write_report
 from xc_core.cli.options import dataset_option, recipe_option
 
 
@@ -21,9 +23,6 @@ def report_on(dataset: str, recipe: str, out: Path | None) -> None:
     The page needs no network and runs no script. Its path is printed. Dagster writes the same page after each
     evaluation, and keeps it with the run in MLflow.
     """
-    from xc_core.chain import Workspace
-    from xc_core.chain.reports import write_report
-
     workspace = Workspace.find()
     workspace.params.experiment(dataset, recipe)  # raises the error of an unknown name
     click.echo(write_report(workspace, dataset, recipe, out))

@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 from xc_core.artifacts import read_made
-from xc_core.chain import STAGES, Workspace, changelog
+from xc_core.chain import Workspace, changelog
 from xc_core.chain.drift import read_record
 from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.params_file import PARTS
 from xc_core.chain.plan import State, states
+from xc_core.chain.registry import versioned_stages
 from xc_core.cli.options import dataset_option
 from xc_core.cli.tables import show_next
 from xc_core.errors import MissingError, XCError, nearest
@@ -66,7 +67,7 @@ def _places(workspace: Workspace, dataset: str | None, recipe: str | None) -> li
     if recipe is None:
         names = workspace.params.datasets() if dataset is None else [dataset]
         none: tuple[None] = (None,)
-        return [(name, own) for name in names for own in [own for _, own in workspace.params.experiments(name)] or none]
+        return [(name, own) for name in names for own in workspace.params.recipes(name) or none]
     if dataset is not None:
         return [(dataset, recipe)]
     pairs = workspace.params.experiments()
@@ -138,7 +139,7 @@ def settings(dataset: str, recipe: str | None) -> None:
     workspace = Workspace.find()
     partition = workspace.params.partition(dataset, recipe)
     write_settings(workspace, partition)
-    stages = (s for s in STAGES.values() if s.scope == ("dataset" if recipe is None else "experiment") and s.versioned)
+    stages = versioned_stages("dataset" if recipe is None else "experiment")
     content = {stage.name: plain(partition.settings(stage.name)) for stage in stages}
     if recipe is None:  # those that no stage reads come last
         content |= {name: plain(getattr(partition, name)) for name in PARTS if name not in content}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from xc_core.chain import STAGES, Workspace
+from xc_core.chain.runner import read_costs
+from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.names import TABLE, titled
 from xc_core.visible import counted, printable
-
-if TYPE_CHECKING:
-    from xc_core.chain import Workspace
-    from xc_core.metrics.evaluation import Evaluation
 
 REFRESH: Final = "train again, or refresh (docs/runbook.md#refresh)"
 """What to do after a change of the data."""
@@ -19,10 +18,6 @@ REFRESH: Final = "train again, or refresh (docs/runbook.md#refresh)"
 
 def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Print the table of an evaluation."""
-    from xc_core.chain import STAGES
-    from xc_core.chain.runner import read_costs
-    from xc_core.metrics.evaluation import Evaluation
-
     evaluation = workspace.open(Evaluation, dataset, recipe)
     documents = evaluation.report["documents"]
     click.echo(metrics_table(evaluation, f"{dataset} / {recipe}: {counted(documents, 'test document')}"))
@@ -33,7 +28,7 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
 
 def show_next(workspace: Workspace, dataset: str, how: str = "train again") -> None:
     """Print the commands that train the experiments of a dataset with new data, or a first one."""
-    recipes = [recipe for _, recipe in workspace.params.experiments(dataset)]
+    recipes = workspace.params.recipes(dataset)
     if not recipes:
         click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
         return

@@ -196,21 +196,29 @@ class Corpus:
                 digest.update(json.dumps([text, own, filtered]).encode())
         return digest.hexdigest()
 
-    def texts(
-        self, side: str, fields: tuple[str, ...] | None = None, *, rows: I64 | None = None
-    ) -> Iterator[list[str]]:
+    def texts(self, side: str, *, rows: I64 | None = None) -> Iterator[list[str]]:
         """Yield blocks of texts of ``side`` ("documents" or "labels"): non-empty fields joined by a space.
 
-        ``fields`` are by default those of the corpus. With ``rows``, which must ascend, only their texts are yielded;
-        a block without any is left out.
+        With ``rows``, which must ascend, only their texts are yielded; a block without any is left out.
         """
-        fields, start = self.fields if fields is None else fields, 0
-        file = pq.ParquetFile(self.folder / f"{side}.parquet")
-        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(fields)):
-            own = batch if rows is None else _taken(batch, _inside(rows, start, start + len(batch)) - start)
-            if rows is None or len(own):
-                yield _joined(own, fields)
+        file, start = pq.ParquetFile(self.folder / f"{side}.parquet"), 0
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(self.fields)):
+            if rows is None:
+                yield _joined(batch, self.fields)
+            elif len(own := rows[slice(*np.searchsorted(rows, (start, start + len(batch))))]):
+                yield _joined(_taken(batch, own - start), self.fields)
             start += len(batch)
+
+    def sides(self) -> dict[str, tuple[int, Iterator[list[str]]]]:
+        """Return the number of texts of each side, and blocks of them."""
+        return {
+            "documents": (self.num_documents, self.texts("documents")),
+            "labels": (self.num_labels, self.texts("labels")),
+        }
+
+    def label_texts(self, first: int = 0) -> list[str]:
+        """Return the texts of all labels, or of those from the number ``first`` on."""
+        return self.texts_of("labels", np.arange(first, self.num_labels))
 
     def texts_of(self, side: str, rows: I64) -> list[str]:
         """Return the texts of ``rows`` of ``side``, in the order of ``rows``; only their parts of the file are read.
@@ -265,11 +273,6 @@ class Corpus:
                     yield order[inside], _taken(batch, ordered[inside] - start)
                     start += len(batch)
             start = stop
-
-
-def _inside(rows: I64, start: int, end: int) -> I64:
-    """Return those of ``rows``, which ascend, from ``start`` to ``end``."""
-    return rows[slice(*np.searchsorted(rows, (start, end)))]
 
 
 def _taken(batch: pa.RecordBatch, rows: I64) -> pa.RecordBatch:

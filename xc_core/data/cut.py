@@ -7,6 +7,7 @@ near-duplicates, as those of an update do, they are not searched again: another 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,8 +82,8 @@ class Cut:
         assert self._groups is not None
         self._groups.write_batch(pa.record_batch([columns[0], columns[1].cast(pa.string())], schema=SCHEMA))
 
-    def finish(self) -> Bool | None:
-        """Write ``families.parquet``; return which documents are held out (N) if this differs from ``splits``."""
+    def finish(self) -> Array | None:
+        """Write ``families.parquet``; return the splits of train and validation documents if ``splits`` gave others."""
         if self._groups:
             self._groups.close()
         if not self._near:
@@ -96,7 +97,7 @@ class Cut:
             first_N = self._near.families()
             names, moved_N = uids.gather(first_N), held_N[first_N]
         self._write_near(names, uids)
-        return None if self._given or np.array_equal(moved_N, held_N) else moved_N
+        return None if self._given or np.array_equal(moved_N, held_N) else np.where(moved_N, VALIDATION, TRAIN)
 
     def check_groups(self) -> None:
         """Raise DataError for a split by group if no document has a group."""
@@ -137,8 +138,13 @@ def group_family(name: str) -> str:
     return f"{GROUP}{name}"
 
 
-def write_splits(folder: Path, split_N: Array) -> None:
-    """Write the column ``split`` of the first documents again, as many as ``split_N`` has."""
+def write_splits(
+    folder: Path, split_N: Array, splits: Sequence[str] = (VALIDATION, TRAIN)
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Write the column ``split`` of the first documents again, as many as ``split_N`` has.
+
+    Returns the number of these documents, and of their pairs, in each of ``splits``.
+    """
     file, work, start = pq.ParquetFile(folder / "documents.parquet"), folder / "documents.moved", 0
     with pq.ParquetWriter(work, file.schema_arrow, compression="zstd") as writer:
         for batch in file.iter_batches(16_384):
@@ -149,18 +155,10 @@ def write_splits(folder: Path, split_N: Array) -> None:
             writer.write_batch(batch.set_column(at, batch.schema.field(at), pa.array(names, pa.string())))
             start += len(batch)
     work.replace(folder / "documents.parquet")
-
-
-def move(folder: Path, held_N: Bool) -> tuple[dict[str, int], dict[str, int]]:
-    """Write the column ``split`` again: the first documents, as many as ``held_N`` has, are train or validation.
-
-    Returns the number of documents and of pairs of train and validation.
-    """
-    write_splits(folder, np.where(held_N, VALIDATION, TRAIN))
-    pairs = {VALIDATION: 0, TRAIN: 0}
+    pairs_N = np.zeros(len(split_N), np.int64)
     for batch in pq.ParquetFile(folder / "pairs.parquet").iter_batches(columns=["doc"]):
         docs = batch["doc"].to_numpy()
-        held = held_N[docs[docs < len(held_N)]]
-        pairs[VALIDATION] += int(held.sum())
-        pairs[TRAIN] += int((~held).sum())
-    return {VALIDATION: int(held_N.sum()), TRAIN: int((~held_N).sum())}, pairs
+        np.add.at(pairs_N, docs[docs < len(split_N)], 1)
+    inside = {split: split_N == split for split in splits}
+    sizes = {split: int(own_N.sum()) for split, own_N in inside.items()}
+    return sizes, {split: int(pairs_N[own_N].sum()) for split, own_N in inside.items()}

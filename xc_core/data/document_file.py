@@ -20,8 +20,8 @@ from xc_core.data.formats.base import in_json
 from xc_core.data.formats.lines import blocks
 from xc_core.data.formats.tabular import table_rows
 from xc_core.data.formats.xc_json import object_of
-from xc_core.data.label_file import LINES, TABLES, check_once, not_a_file
-from xc_core.errors import DataError, MissingError, UsageError, nearest, preview
+from xc_core.data.label_file import TABLES, check_once, check_type
+from xc_core.errors import DataError, nearest, preview
 
 Rows = Iterator[tuple[Block, list[list[Any]]]]
 """Blocks of documents, each with the labels of its rows."""
@@ -69,10 +69,7 @@ def read_documents(
 
 def _reader(path: Path) -> Any:
     """Return the function that reads a file; raise the errors of one that cannot be read at all."""
-    if not path.is_file():  # nor a folder or a named pipe, which would be waited for
-        raise MissingError(not_a_file(path), expected="a file of documents", do="fix the name")
-    if not path.name.endswith((*TABLES, *LINES)):
-        raise UsageError(path.name, expected=f"a name that ends in {', '.join((*TABLES, *LINES))}", do="rename it")
+    check_type(path, "documents")
     if path.stat().st_size > MOST_BYTES:
         raise _too_large(f"{path.stat().st_size:,} bytes", path)
     return partial(table_rows, with_labels=True) if path.name.endswith(TABLES) else _of_lines

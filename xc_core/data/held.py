@@ -6,7 +6,6 @@ No stage learns from them: they are neither train nor validation documents.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -14,8 +13,6 @@ import polars as pl
 from xc_core.data.cut import FAMILIES, write_splits
 from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_acceptance
 from xc_core.shapes import Array, Bool
-
-_COUNTED: Final = (TRAIN, VALIDATION, ACCEPTANCE)
 
 
 def hold_out(folder: Path, fraction: float) -> tuple[dict[str, int], dict[str, int]]:
@@ -31,10 +28,7 @@ def hold_out(folder: Path, fraction: float) -> tuple[dict[str, int], dict[str, i
     held_N = is_acceptance(digests(names.to_list()), fraction) & ~_marked(names, split_N != TRAIN)
     held_N &= ~_marked(names, _needed(split_N, held_N, pairs))
     split_N[held_N] = ACCEPTANCE
-    write_splits(folder, split_N)
-    counts_N = np.bincount(pairs["doc"].to_numpy(), minlength=len(split_N))
-    sizes = {split: int((split_N == split).sum()) for split in _COUNTED}
-    return sizes, {split: int(counts_N[split_N == split].sum()) for split in _COUNTED}
+    return write_splits(folder, split_N, (TRAIN, VALIDATION, ACCEPTANCE))
 
 
 def _families(folder: Path, uids: pl.Series) -> pl.Series:

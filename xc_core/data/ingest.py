@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from xc_core.artifacts import Build
 from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_sizes, checked_block
-from xc_core.data.cut import BY, Cut, move
+from xc_core.data.cut import BY, Cut, write_splits
 from xc_core.data.filters import generated_pairs, given_pairs
 from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
 from xc_core.data.formats.base import source_facts
@@ -58,7 +58,7 @@ class IngestConfig:
     shared-texts."""
     max_line_bytes: int = ReadOptions.max_line_bytes
     """Length limit of a line, in bytes; a line that reaches it is an error."""
-    fields: tuple[str, ...] = ("title", "content")
+    fields: tuple[str, ...] = FIELDS
     """Columns joined by a space to form the text of a document or label, in this order."""
     label_separator: str = ReadOptions.label_separator
     """Separates the labels of a CSV cell."""
@@ -66,20 +66,14 @@ class IngestConfig:
     """Share of rows split off as test if a tabular folder has no test file."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.validation_fraction < 1:
-            raise ConfigError(
-                f"validation_fraction {self.validation_fraction}",
-                expected="0 <= share < 1",
-                do="fix the value",
-            )
-        if not 0 <= self.acceptance_fraction <= 0.5:
-            raise ConfigError(
-                f"acceptance_fraction {self.acceptance_fraction}", expected="0 <= share <= 0.5", do="fix the value"
-            )
-        if not 0 < self.test_fraction < 1:
-            raise ConfigError(f"test_fraction {self.test_fraction}", expected="0 < share < 1", do="fix the value")
-        if self.max_line_bytes < 1:
-            raise ConfigError(f"max_line_bytes {self.max_line_bytes}", expected="at least 1", do="fix the value")
+        for name, fine, expected in (
+            ("validation_fraction", 0 <= self.validation_fraction < 1, "0 <= share < 1"),
+            ("acceptance_fraction", 0 <= self.acceptance_fraction <= 0.5, "0 <= share <= 0.5"),
+            ("test_fraction", 0 < self.test_fraction < 1, "0 < share < 1"),
+            ("max_line_bytes", self.max_line_bytes >= 1, "at least 1"),
+        ):
+            if not fine:
+                raise ConfigError(f"{name} {getattr(self, name)}", expected=expected, do="fix the value")
         if not self.fields or not set(self.fields) <= set(FIELDS) or len(set(self.fields)) < len(self.fields):
             raise ConfigError(f"fields {self.fields}", expected=" and ".join(FIELDS), do="name one or both, once each")
         if not self.label_separator:
@@ -113,8 +107,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
     layout, source = open_source(folder, config.layout, options)
     files = splits_of(source)
     cut = Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
-    writer = _CorpusWriter(build.path, config, cut, splits_off(source))
-    with writer:
+    with _CorpusWriter(build.path, config, cut, splits_off=splits_off(source)) as writer:
         for block in source.labels():
             writer.add_labels(block)
         for split in files:
@@ -125,7 +118,8 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
     if not part:
         writer.check_whole()
         writer.hold_out()
-    pairs = _filter_pairs(source, writer, config, build.path)
+    filters = _filter_files(source) if config.filters == "given" else {}
+    pairs = generated_pairs(build.path) if config.filters == "generate" else _filter_pairs(filters, files, writer)
     _write_pairs(build.path / "filters.parquet", pairs)
     constants = PROPENSITY[config.propensity]
     content = {
@@ -141,7 +135,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
         "filters": {
             "source": config.filters,
             "pairs": len(pairs),
-            "files": [path.name for path in _filter_files(source, config)],
+            "files": [path.name for path in filters.values()],
         },
         "split": {"by": config.split, **writer.cut.facts(), **writer.split_off()},
         "allow": list(config.allow),
@@ -150,23 +144,18 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
     }
 
 
-@dataclass
 class _CorpusWriter:
-    """Streams blocks into Parquet; keeps counts per label and a few numbers per block, never the rows."""
+    """Streams blocks into Parquet; keeps counts per label and a few numbers per block, never the rows.
 
-    folder: Path
-    config: IngestConfig
-    cut: Cut
-    splits_off: bool
-    """True if the test documents are split off the train file, by a hash."""
-    sizes: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
-    pairs: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
-    lines: dict[str, int] = field(default_factory=lambda: dict.fromkeys((TRAIN, VALIDATION, TEST), 0))
-    """Documents of each file."""
+    ``splits_off`` says that the test documents are split off the train file, by a hash.
+    """
 
-    def __enter__(self) -> _CorpusWriter:
-        self.allowed = Allowed.parse(self.config.allow)
+    def __init__(self, folder: Path, config: IngestConfig, cut: Cut, *, splits_off: bool) -> None:
+        self.folder, self.config, self.cut, self.splits_off = folder, config, cut, splits_off
+        self.allowed = Allowed.parse(config.allow)
         self.documents = 0
+        self.sizes, self.pairs, self.lines = (dict.fromkeys((TRAIN, VALIDATION, TEST), 0) for _ in range(3))
+        """Documents and pairs of each split, and documents of each file."""
         self.accepted: Counter[str] = Counter()
         self._label_table = LabelsWriter(self.folder, self.allowed)
         self._frequency: I64 = np.zeros(0, np.int64)
@@ -177,6 +166,8 @@ class _CorpusWriter:
         self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", schemas.DOCUMENTS, **options)
         self._pair_file = pq.ParquetWriter(self.folder / "pairs.parquet", schemas.PAIRS, **options)
         self._meter = Meter("reading documents", 0, "documents")
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -227,9 +218,9 @@ class _CorpusWriter:
 
     def finish_cut(self) -> None:
         """Move documents to the split of their family, and count again."""
-        held_N = self.cut.finish()
-        if held_N is not None:
-            self._recount(*move(self.folder, held_N))
+        split_N = self.cut.finish()
+        if split_N is not None:
+            self._recount(*write_splits(self.folder, split_N))
 
     def hold_out(self) -> None:
         """Move documents to the acceptance set, and count again."""
@@ -311,32 +302,25 @@ def _grown(counts: I64, size: int) -> I64:
     return counts if len(counts) == size else np.concatenate([counts, np.zeros(size - len(counts), np.int64)])
 
 
-def _filter_files(source: Source, config: IngestConfig) -> list[Path]:
-    if config.filters != "given":
-        return []
-    return [path for split in splits_of(source) if (path := source.filters(split)) is not None]
+def _filter_files(source: Source) -> dict[str, Path]:
+    """Return the filter files of a source by the file of documents that they are for."""
+    return {split: path for split in splits_of(source) if (path := source.filters(split)) is not None}
 
 
-def _filter_pairs(source: Source, writer: _CorpusWriter, config: IngestConfig, folder: Path) -> I64:
-    """Return all (document row, label) filter pairs; rows of a file follow those of the file before."""
-    if config.filters == "none":
-        return np.zeros((0, 2), np.int64)
-    if config.filters == "generate":
-        return generated_pairs(folder)
-    names, lines = splits_of(source), writer.lines
-    first_row = {name: sum(lines[earlier] for earlier in names[:at]) for at, name in enumerate(names)}
+def _filter_pairs(filters: dict[str, Path], files: tuple[str, ...], writer: _CorpusWriter) -> I64:
+    """Return the (document row, label) pairs of filter files; rows of a file follow those of the file before."""
+    first_row = {name: sum(writer.lines[earlier] for earlier in files[:at]) for at, name in enumerate(files)}
     parts = [
         given_pairs(
             path,
             first_row=first_row[split],
-            rows=lines[split],
+            rows=writer.lines[split],
             labels=writer.labels,
-            options=config.read_options(),
+            options=writer.config.read_options(),
         )
-        for split in names
-        if (path := source.filters(split)) is not None
+        for split, path in filters.items()
     ]
-    return np.concatenate(parts) if parts else np.zeros((0, 2), np.int64)
+    return np.concatenate([np.zeros((0, 2), np.int64), *parts])
 
 
 def _write_pairs(path: Path, pairs: I64) -> None:

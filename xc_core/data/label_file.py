@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from xc_core.data.checks import Allowed, check_block, clean_block
-from xc_core.data.formats import Block, ReadOptions
+from xc_core.data.formats import ReadOptions
 from xc_core.data.formats.tabular import label_rows as of_table
 from xc_core.data.formats.xc_json import label_rows as of_lines
 from xc_core.errors import DataError, MissingError, UsageError, preview
@@ -18,10 +17,6 @@ TABLES: Final = (".parquet", ".csv", ".csv.gz")
 """Endings of a file that is a table."""
 LINES: Final = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson")
 """Endings of a file with a JSON object per line."""
-_READERS: Final[dict[str, Callable[[Path, ReadOptions], Iterator[Block]]]] = {
-    **dict.fromkeys(TABLES, of_table),
-    **dict.fromkeys(LINES, of_lines),
-}
 MOST_LABELS: Final = 1_000_000
 """Labels of a file."""
 MOST_BYTES: Final = 64 << 20
@@ -34,17 +29,13 @@ def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFr
     Raises MissingError if there is no file, UsageError for another type of file, DataError for the first wrong row or a
     file that is too large.
     """
-    if not path.is_file():
-        raise MissingError(not_a_file(path), expected="a file of labels", do="fix the name")
-    ending = next((end for end in _READERS if path.name.endswith(end)), None)
-    if ending is None:
-        raise UsageError(path.name, expected=f"a name that ends in {', '.join(_READERS)}", do="rename it")
+    check_type(path, "labels")
     if path.stat().st_size > MOST_BYTES:
         raise _too_large(f"{path.stat().st_size:,} bytes", path)
     rows: list[tuple[str, str, str]] = []
     places: dict[str, str] = {}
     characters = 0
-    for block in _READERS[ending](path, options):
+    for block in of_table(path, options) if path.name.endswith(TABLES) else of_lines(path, options):
         block = clean_block(block, allowed)
         check_block(block, allowed, num_labels=None)
         for row, uid in enumerate(block.uids):
@@ -61,6 +52,14 @@ def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFr
 def _too_large(found: str, path: Path) -> DataError:
     limits = f"at most {MOST_LABELS:,} labels, and {MOST_BYTES:,} bytes or characters"
     return DataError(found, expected=limits, do="give the labels in several files, in turn", where=path.name)
+
+
+def check_type(path: Path, what: str) -> None:
+    """Raise MissingError if there is no file of ``what``, UsageError if it is neither a table nor lines by its name."""
+    if not path.is_file():  # nor a folder or a named pipe, which would be waited for
+        raise MissingError(not_a_file(path), expected=f"a file of {what}", do="fix the name")
+    if not path.name.endswith((*TABLES, *LINES)):
+        raise UsageError(path.name, expected=f"a name that ends in {', '.join((*TABLES, *LINES))}", do="rename it")
 
 
 def not_a_file(path: Path) -> str:

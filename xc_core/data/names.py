@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from xc_core.data.corpus import Corpus
@@ -17,8 +16,7 @@ _RENAMED: Final = 0.2
 
 def row_labels(corpus: Corpus) -> pl.DataFrame:
     """Return the uid of every label and a hash of its text (columns uid and text), in the order of the labels."""
-    texts = corpus.texts_of("labels", np.arange(corpus.num_labels))
-    hashes = [hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in texts]
+    hashes = [hashlib.blake2b(text.encode(), digest_size=8).hexdigest() for text in corpus.label_texts()]
     return corpus.table("labels").select("uid").with_columns(text=pl.Series(hashes, dtype=pl.String))
 
 

@@ -12,7 +12,7 @@ from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.data.checks import check_sizes
 from xc_core.data.corpus import CONTENT, Corpus
-from xc_core.data.cut import Cut, move
+from xc_core.data.cut import Cut, write_splits
 from xc_core.data.formats import Block, Texts
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, digests
@@ -48,9 +48,9 @@ def recut(old: Path, build: Build, config: IngestConfig) -> None:
         for block in _published(old, rows[TRAIN] + rows[VALIDATION]):
             cut.splits(block, TRAIN, digests(block.uids))
             meter.update(len(block))
-    held_N = cut.finish()
-    if held_N is not None:
-        moved = move(build.path, held_N)
+    split_N = cut.finish()
+    if split_N is not None:
+        moved = write_splits(build.path, split_N)
         rows, pairs = rows | moved[0], pairs | moved[1]
     check_sizes(before.num_labels, rows)
     content |= {"rows": rows, "pairs": pairs}

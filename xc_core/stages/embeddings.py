@@ -42,7 +42,7 @@ def extend(context: Context[EmbeddingsSettings]) -> None:
     """Encode the texts of labels that are new at the end; all other vectors stay as they are, bit for bit."""
     old, trained, corpus = Embeddings.open(context.old), context.read(TrainedEncoder), context.read(Corpus)
     encoder, writer, known = trained.encoder.on(Device.chosen()), EmbeddingsWriter(context.build), len(old.labels_LD)
-    texts = corpus.texts_of("labels", np.arange(known, corpus.num_labels))
+    texts = corpus.label_texts(known)
     store = TokenStore.of_texts(texts, trained.tokenizer, encoder.config.max_length)
     vectors_ND = np.empty((len(texts), encoder.width), np.float32)
     embed_rows(encoder, store, np.arange(len(texts), dtype=np.int64), vectors_ND, "encoding new labels")
@@ -72,9 +72,7 @@ def _tokens(context: Context[EmbeddingsSettings], trained: TrainedEncoder) -> It
         yield tokens
         return
     context.report("embeddings: the vocabulary is newer than the encoder; tokenising with the encoder's own vocabulary")
-    corpus = context.read(Corpus)
-    sizes = {"documents": corpus.num_documents, "labels": corpus.num_labels}
-    texts = {side: (sizes[side], corpus.texts(side)) for side in SIDES}
+    texts = context.read(Corpus).sides()
     with tempfile.TemporaryDirectory(dir=context.build.path) as scratch:
         folder = Path(scratch) / "tokens"
         with building(folder, kind=Tokenised.kind) as build:

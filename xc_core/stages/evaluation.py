@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,9 @@ def run(context: Context[EvaluationSettings]) -> None:
     shown = right_and_wrong(short, truth, picked, context.settings.examples)
     found = examples(corpus, scorer, vectors_ND, rows, Ranked(short, truth, shown))
     write_evaluation(context.build, content, figures, found)
-    _draw(context, {"encoder": trained.history, "classifier": tables.history}, content)
+    histories = {"encoder": trained.history, "classifier": tables.history}
+    plots.training_curves(context.build.path, histories, context.run.title)
+    plots.deciles(context.build.path, content["deciles"], context.run.title)
     answering = trained.encoder.on(Device.chosen()).without_gradients()  # as a packed model encodes
     _latency(context, Predictor(trained.tokenizer, answering, scorer, [], []), corpus, rows[picked])
     metrics = content["metrics"]
@@ -102,12 +103,6 @@ def _learnt(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion
         dial=fusion.dial is not None,
         instead=fusion.instead,
     )
-
-
-def _draw(context: Context[EvaluationSettings], histories: dict[str, Any], content: dict[str, Any]) -> None:
-    """Plot training curves, and gains by frequency decile."""
-    plots.training_curves(context.build.path, histories, context.run.title)
-    plots.deciles(context.build.path, content["deciles"], context.run.title)
 
 
 def _latency(context: Context[EvaluationSettings], predictor: Predictor, corpus: Corpus, rows: I64) -> None:

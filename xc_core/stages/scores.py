@@ -47,7 +47,7 @@ class Inputs:
             counts=lambda: fold.counts(corpus),
             texts=lambda: corpus.texts_of("documents", rows_N),
             text_stream=lambda: corpus.each_text("documents", rows_N),
-            label_texts=lambda: corpus.texts_of("labels", np.arange(corpus.num_labels)),
+            label_texts=corpus.label_texts,
             vectors=lambda: np.ascontiguousarray(embeddings.documents_ND[rows_N]),
             label_vectors=lambda: embeddings.labels_LD,
             rows=lambda: self.tables.rows(fold.name),
@@ -101,7 +101,7 @@ def extend(context: Context[Mapping[str, Score]]) -> None:
     for fold in old.folds:
         fitted = old.fitted(fold.name)
         known = next(iter(fitted.values())).num_labels
-        texts = partial(corpus.texts_of, "labels", np.arange(known, corpus.num_labels))
+        texts = partial(corpus.label_texts, known)
         rows, foreseen = inputs.tables.rows(fold.name), inputs.tables.foreseen
         new = NewLabels(known, texts, inputs.embeddings.labels_LD, rows, foreseen)
         for name, score in old.parts.items():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from xc_core.artifacts import MADE, MANIFEST, Made, read_made, read_manifest, verify
 from xc_core.chain.context import Context
 from xc_core.chain.dataset import TokensConfig
@@ -17,7 +15,6 @@ from xc_core.data.tokens import Tokenised, extend_tokens, store_name, write_toke
 from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, XCError, bare
 from xc_core.linked import link_files
 from xc_core.pretrained import FROM_CORPUS, tokenizer_part
-from xc_core.progress import report
 
 
 def run(context: Context[TokensConfig]) -> None:
@@ -33,7 +30,7 @@ def run(context: Context[TokensConfig]) -> None:
                 _tokenise(context, context.read(Corpus), name)
         except (DataError, MissingError, UnavailableError) as error:
             failed[name] = error
-            report(f"tokens: no tokens of the encoder {bare(name)}, so its recipes cannot run: {error}")
+            context.report(f"tokens: no tokens of the encoder {bare(name)}, so its recipes cannot run: {error}")
     if len(failed) == len(context.settings.tokenizers):
         raise next(iter(failed.values()))
 
@@ -44,13 +41,9 @@ def extend(context: Context[TokensConfig]) -> None:
     A tokenizer that was left out before is left out again.
     """
     corpus, files = context.read(Corpus), read_manifest(context.old).files
-
-    def texts_from(first: int) -> list[str]:
-        return corpus.texts_of("labels", np.arange(first, corpus.num_labels))
-
     for name in context.settings.tokenizers:
         if f"{store_name(name)}/{MANIFEST}" in files:
-            context.build.facts[name] = extend_tokens(context.build, context.old / store_name(name), texts_from)
+            context.build.facts[name] = extend_tokens(context.build, context.old / store_name(name), corpus.label_texts)
 
 
 def _taken_over(context: Context[TokensConfig], name: str) -> bool:
@@ -64,7 +57,7 @@ def _taken_over(context: Context[TokensConfig], name: str) -> bool:
         return False
     link_files(context.old, context.build.path, [f"{folder}/{file}" for file in (*files, MANIFEST, MADE)])
     context.build.facts[name] = made.facts[name]
-    report(f"tokens: the tokens of the encoder {bare(name)} are kept, nothing changed for them")
+    context.report(f"tokens: the tokens of the encoder {bare(name)} are kept, nothing changed for them")
     return True
 
 
@@ -86,11 +79,7 @@ def _unchanged(made: Made, context: Context[TokensConfig], name: str) -> bool:
 
 def _tokenise(context: Context[TokensConfig], corpus: Corpus, name: str) -> None:
     tokenizer = load(name, _vocabulary_texts(corpus), context.settings.vocabulary)
-    sides = {
-        "documents": (corpus.num_documents, corpus.texts("documents")),
-        "labels": (corpus.num_labels, corpus.texts("labels")),
-    }
-    context.build.facts[name] = write_tokens(context.build, tokenizer, sides, context.settings.max_tokens)
+    context.build.facts[name] = write_tokens(context.build, tokenizer, corpus.sides(), context.settings.max_tokens)
 
 
 def _vocabulary_texts(corpus: Corpus) -> Iterator[list[str]]:

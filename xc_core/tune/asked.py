@@ -108,8 +108,8 @@ class Tuning:
         """A trial per tokenizer."""
         return dict(sorted({trial.encoder.encoder.tokenizer: trial for trial in self.corners()}.items()))
 
-    def prepare(self) -> None:
-        """Run the stages of the dataset, with the tokenizers of all trials.
+    def prepared(self) -> Tuning:
+        """Run the stages of the dataset, with the tokenizers of all trials; return the study with its settings by then.
 
         Raises MissingError if there are no validation documents.
         """
@@ -119,10 +119,6 @@ class Tuning:
         corpus = self.project.open(Corpus, self.dataset)
         if not corpus.labels.rows(corpus.rows(VALIDATION)).counts_N.any():
             raise no_validation(self.dataset)
-
-    def prepared(self) -> Tuning:
-        """Return the study with the dataset's settings as they are after ``prepare``."""
-        self.prepare()
         return replace(self, base=replace(self.base, dataset=self.project.params.dataset(self.dataset)))
 
     def asked(self) -> dict[str, Any]:

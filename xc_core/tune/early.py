@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -14,45 +14,28 @@ from xc_core.data.splits import VALIDATION
 from xc_core.metrics.names import KS
 from xc_core.metrics.ranking import per_document, without
 from xc_core.shapes import F32, I64, extended
-from xc_core.tune.trial import TrialWorkspace
+from xc_core.tune.trial import Trial
 
 _ROWS: Final = 1000
 """Validation documents that are searched."""
+_SCORES: Final = {"embeddings": "label_text", "classifier": "classifier"}
+"""By stage: the score whose vectors of labels are known after it."""
 
 
-def early(workspace: TrialWorkspace, stage: str) -> Mapping[str, float] | None:
+def early(trial: Trial, stage: str) -> Mapping[str, float] | None:
     """Return figures on validation documents that are known after a stage, before the fusion; None if none are."""
-    figures = _AFTER.get(stage)
-    return figures(workspace) if figures else None
-
-
-def _label_texts(workspace: TrialWorkspace) -> Mapping[str, float] | None:
-    """Return the figures of the label texts; None if the recipe has no such score."""
-    if "label_text" not in workspace.experiment.recipe.scores:
-        return None
-    place = workspace.experiment.place
-    corpus, embeddings = workspace.open(Corpus, *place), workspace.open(Embeddings, *place)
-    return _figures(corpus, embeddings, [(corpus.drawn(corpus.rows(VALIDATION), _ROWS), embeddings.labels_LD)])
-
-
-def _rows(workspace: TrialWorkspace) -> Mapping[str, float] | None:
-    """Return the figures of the label rows of the held-out folds; None if the recipe has no such score."""
     from xc_core.classifiers import LabelTables
 
-    if "classifier" not in workspace.experiment.recipe.scores:
+    if _SCORES.get(stage) not in trial.experiment.recipe.scores:
         return None
-    place = workspace.experiment.place
-    corpus, embeddings = workspace.open(Corpus, *place), workspace.open(Embeddings, *place)
-    tables = workspace.open(LabelTables, *place)
-    held_out = unseen(tables.folds, corpus, _ROWS)
-    return _figures(corpus, embeddings, [(documents, tables.rows(fold.name)) for fold, documents in held_out])
-
-
-_AFTER: Final[dict[str, Callable[[TrialWorkspace], Mapping[str, float] | None]]] = {
-    "embeddings": _label_texts,
-    "classifier": _rows,
-}
-"""By stage: what is known after it."""
+    place = trial.experiment.place
+    corpus, embeddings = trial.open(Corpus, *place), trial.open(Embeddings, *place)
+    if stage == "embeddings":
+        parts = [(corpus.drawn(corpus.rows(VALIDATION), _ROWS), embeddings.labels_LD)]
+    else:
+        tables = trial.open(LabelTables, *place)
+        parts = [(documents, tables.rows(fold.name)) for fold, documents in unseen(tables.folds, corpus, _ROWS)]
+    return _figures(corpus, embeddings, parts)
 
 
 def _figures(corpus: Corpus, embeddings: Embeddings, parts: list[tuple[I64, F32]]) -> dict[str, float] | None:

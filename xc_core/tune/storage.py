@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -41,25 +41,12 @@ def require_optuna() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def _tpe(seed: int) -> BaseSampler:
-    from optuna.samplers import TPESampler
-
-    return TPESampler(seed=seed)
-
-
-def _random(seed: int) -> BaseSampler:
-    from optuna.samplers import RandomSampler
-
-    return RandomSampler(seed=seed)
-
-
-SAMPLERS: Final[dict[str, Callable[[int], BaseSampler]]] = {"tpe": _tpe, "random": _random}
-"""By name: how settings are drawn."""
-
-
 def sampler(name: str, seed: int) -> BaseSampler:
     """Return the sampler of one trial. Each trial has a seed of its own, so a resumed study draws the same trials."""
-    return SAMPLERS[name](seed % (1 << 32))
+    from optuna.samplers import RandomSampler, TPESampler
+
+    kinds: dict[str, type[TPESampler | RandomSampler]] = {"tpe": TPESampler, "random": RandomSampler}
+    return kinds[name](seed=seed % (1 << 32))
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from xc_core.chain.workspace import working
+from xc_core.chain.workspace import Workspace, working
 from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError, in_words
 from xc_core.params import deep_merged
 from xc_core.progress import report
@@ -25,7 +25,7 @@ from xc_core.tune.limits import TimeIsUpError, count_of_killed, counted, stopped
 from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder, study_lock
 from xc_core.tune.space import TRIAL_STAGES, nested
 from xc_core.tune.storage import answering, importances, opened, sampler, unreadable
-from xc_core.tune.trial import Result, Trial, TrialWorkspace, forget
+from xc_core.tune.trial import Result, Trial, forget
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -94,7 +94,7 @@ class _Running:
     folder: Path
     study: OptunaStudy
     watchers: list[Watcher]
-    failed: int = field(default=0)
+    failed: int = 0
     """Failed trials in a row."""
 
     def until_done(self) -> str:
@@ -223,7 +223,7 @@ class _Running:
         ended = {trial.folder for trial in record.ended}
         kept = {trial.folder for trial in record.ranked()[: self.limits.keep]} | {last}
         kept |= {trial.folder for trial in record.trials if not trial.ended and trial.folder not in ended}
-        workspace = TrialWorkspace(self.folder, self.tuning.project, self.tuning.base)
+        workspace = Workspace(self.folder)
         for place in workspace.data.glob(f"{self.tuning.dataset}/trial-*"):
             if place.name not in kept:
                 forget(workspace, self.tuning.dataset, place.name)
@@ -264,7 +264,7 @@ class _Attempt:
             with stopped_after(None if self.end is None else self.end - time.monotonic()):
                 if self.trial.run(stage):
                     self.record = replace(self.record, taken=(*self.record.taken, stage.name))
-                figures = early(self.trial.workspace, stage.name) if self.tuning.prune else None
+                figures = early(self.trial, stage.name) if self.tuning.prune else None
             if figures is not None and self._prunes(stage.name, figures):
                 return
         self.tuning.check_data(self.asked)

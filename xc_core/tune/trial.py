@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core import artifacts
-from xc_core.artifacts import read_made
 from xc_core.chain import STAGES, Stage, Workspace, run_stage
 from xc_core.chain.adopt import adopt
 from xc_core.chain.dataset import Partition
@@ -43,28 +42,6 @@ class _OneExperiment(ParamsFile):
 
 
 @dataclass(frozen=True)
-class TrialWorkspace(Workspace):
-    """The folders of a trial: its own stages are under the study's ``root``, those of the dataset in the project."""
-
-    project: Workspace
-    experiment: Experiment
-
-    @property
-    def params(self) -> ParamsFile:
-        """The trial."""
-        return _OneExperiment(self.root, self.state / "lock" / "params", self.experiment)
-
-    def folder(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
-        """Return the folder of an artefact."""
-        shared = STAGES[stage].scope == "dataset"
-        return self.project.folder(stage, dataset) if shared else super().folder(stage, dataset, recipe)
-
-    def raw(self, dataset: str) -> Path:
-        """Return the folder of the dataset's source files."""
-        return self.project.raw(dataset)
-
-
-@dataclass(frozen=True)
 class Result:
     """What a trial gave."""
 
@@ -77,10 +54,14 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """An experiment of a study; trials with the same settings have the same folder, so one that was cut goes on."""
+class Trial(Workspace):
+    """An experiment of a study; trials with the same settings have the same folder, so one that was cut goes on.
 
-    workspace: TrialWorkspace
+    Its own stages are under the study's ``root``, those of the dataset in the project.
+    """
+
+    project: Workspace
+    experiment: Experiment
 
     @classmethod
     def of(cls, project: Workspace, root: Path, base: Experiment, changes: Mapping[str, Any]) -> Trial:
@@ -90,47 +71,56 @@ class Trial:
         """
         name = f"trial-{hashlib.sha256(json.dumps(changes, sort_keys=True).encode()).hexdigest()[:10]}"
         recipe = resolve(name, base.recipe.name, dict(changes))
-        return cls(TrialWorkspace(root, project, replace(base, recipe=recipe)))
+        return cls(root, project, replace(base, recipe=recipe))
+
+    @property
+    def params(self) -> ParamsFile:
+        """What stands for params.yaml: the trial is its only experiment."""
+        return _OneExperiment(self.root, self.state / "lock" / "params", self.experiment)
+
+    def folder(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
+        """Return the folder of an artefact."""
+        shared = STAGES[stage].scope == "dataset"
+        return self.project.folder(stage, dataset) if shared else super().folder(stage, dataset, recipe)
+
+    def raw(self, dataset: str) -> Path:
+        """Return the folder of the dataset's source files."""
+        return self.project.raw(dataset)
 
     @property
     def name(self) -> str:
         """The name of its folder."""
-        return self.workspace.experiment.recipe.name
+        return self.experiment.recipe.name
 
     @property
     def dataset(self) -> str:
         """The name of the dataset."""
-        return self.workspace.experiment.dataset.name
+        return self.experiment.dataset.name
 
     def run(self, stage: Stage) -> bool:
         """Run one stage, or take over its result; return True if another experiment had it."""
-        taken = adopt(self.workspace, stage, self.workspace.experiment, self._others(stage.name))
-        run_stage(self.workspace, stage.name, self.dataset, self.name)
+        taken = adopt(self, stage, self.experiment, self._others(stage.name))
+        run_stage(self, stage.name, self.dataset, self.name)
         return taken is not None
 
     def _others(self, stage: str) -> Iterator[Path]:
         """Yield where other experiments of the dataset have their artefact: this study, the project, other studies."""
-        project = self.workspace.project
-        yield from sorted(self.workspace.data.glob(f"{self.dataset}/*/{stage}"))
-        yield from sorted(project.data.glob(f"{self.dataset}/*/{stage}"))
-        yield from sorted(self.workspace.root.parent.glob(f"*/data/{self.dataset}/*/{stage}"))
+        yield from sorted(self.data.glob(f"{self.dataset}/*/{stage}"))
+        yield from sorted(self.project.data.glob(f"{self.dataset}/*/{stage}"))
+        yield from sorted(self.root.parent.glob(f"*/data/{self.dataset}/*/{stage}"))
 
     def result(self) -> Result:
         """Return the figures of what would be served, at the default of its dial.
 
         Raises MissingError if there are no validation documents.
         """
-        facts = read_made(self.workspace.folder("fusion", self.dataset, self.name)).facts
+        facts = self.made("fusion", self.dataset, self.name).facts
         figures, served = facts.get("validation") or {}, facts.get("served", _FUSION)
         if not figures:
             raise no_validation(self.dataset)
         if served not in figures:  # a rule that learns nothing: the sum of its scores, or its only score
             served = _SUM if _SUM in figures else next(iter(figures))
         return Result(dict(facts.get("figures") or figures[served]), served, int(facts["documents"]))
-
-    def forget(self) -> None:
-        """Delete the artefacts and the state of this trial."""
-        forget(self.workspace, self.dataset, self.name)
 
 
 def forget(workspace: Workspace, dataset: str, name: str) -> None:

@@ -84,45 +84,38 @@ def _typed(value: object, batch: pa.RecordBatch, column: str) -> str:
     return in_json(value) if value is None else f"{in_json(value)} ({bare(str(batch.schema.field(column).type), 60)})"
 
 
-def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
-    """Return a column of texts; nothing is an empty text. Raises DataError for another type."""
+def _checked(
+    batch: pa.RecordBatch, column: str, block: Block, types: Any, found: str, expected: str, do: str
+) -> list[Any]:
+    """Return a column as Python's values; raise DataError, which begins with ``found``, for one of another type."""
     values = _values(batch, column, block)
     for row, value in enumerate(values):
-        if value is not None and not isinstance(value, str):
+        if isinstance(value, bool) or not isinstance(value, types):
             raise DataError(
-                f"{column} {_typed(value, batch, column)}",
-                expected="text",
-                do="write the column as strings",
+                f"{found} {_typed(value, batch, column)}",
+                expected=expected,
+                do=f"fill in {found}" if value is None else do,
                 where=block.where(row),
             )
+    return values
+
+
+def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
+    """Return a column of texts; nothing is an empty text. Raises DataError for another type."""
+    values = _checked(batch, column, block, str | None, column, "text", "write the column as strings")
     return [value or "" for value in values]
 
 
 def uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
     """Return a column of uids as strings. Raises DataError for another type or an empty cell."""
-    values = _values(batch, column, block)
-    for row, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise DataError(
-                f"the uid {_typed(value, batch, column)}",
-                expected="a string or a whole number in every row",
-                do="fill in the uid" if value is None else "write the column as strings or whole numbers",
-                where=block.where(row),
-            )
-    return [str(value) for value in values]
+    expected, do = "a string or a whole number in every row", "write the column as strings or whole numbers"
+    return [str(value) for value in _checked(batch, column, block, str | int, "the uid", expected, do)]
 
 
 def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
     """Return the column ``group`` as strings; nothing is "". Raises DataError for another type."""
-    values = _values(batch, "group", block)
-    for row, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, str | int | None):
-            raise DataError(
-                f"the group {_typed(value, batch, 'group')}",
-                expected="a string, a whole number, or nothing",
-                do="write the column in one of these forms",
-                where=block.where(row),
-            )
+    expected, do = "a string, a whole number, or nothing", "write the column in one of these forms"
+    values = _checked(batch, "group", block, str | int | None, "the group", expected, do)
     return ["" if value is None else str(value) for value in values]
 
 

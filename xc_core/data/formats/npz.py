@@ -69,7 +69,10 @@ def read_csr(path: Path, *, most_rows: int, most_columns: int) -> scipy.sparse.c
             if size > most:
                 raise _wrong(f"{size:,} {what}", f"at most {most:,}, by the size of the text file", _AGAIN, path)
         arrays = _arrays(archive, kind, shape, path)
-    return _checked(_csr(kind, arrays, shape), path)
+    matrix = _csr(kind, arrays, shape)
+    if matrix is None:
+        raise _wrong("positions outside of the matrix", "indices and indptr that fit the shape", _AGAIN, path)
+    return matrix
 
 
 _AGAIN: Final = "download or write the file again"
@@ -171,9 +174,3 @@ def _csr(kind: str, arrays: dict[str, Array], shape: tuple[int, int]) -> scipy.s
 
 def _within(positions: I64, size: int) -> bool:
     return not len(positions) or bool(positions.min() >= 0 and positions.max() < size)
-
-
-def _checked(matrix: scipy.sparse.csr_matrix | None, path: Path) -> scipy.sparse.csr_matrix:
-    if matrix is None:
-        raise _wrong("positions outside of the matrix", "indices and indptr that fit the shape", _AGAIN, path)
-    return matrix

@@ -288,18 +288,17 @@ def _part(block: Block, split: str, options: ReadOptions) -> Block:
     names = [f"group/{group}" if group else uid for group, uid in zip(groups, block.uids, strict=True)]
     digests = [hashlib.blake2b(f"test/{name}".encode(), digest_size=8).digest() for name in names]
     is_test = np.array([int.from_bytes(d, "big") / 2**64 < options.test_fraction for d in digests], bool)
-    keep = np.flatnonzero(is_test == (split == TEST))
-    starts = np.concatenate([[0], np.cumsum(block.label_counts)])
-    flat = [block.label_ids[starts[i] : starts[i + 1]] for i in keep]
-    rows = keep.tolist()
+    kept = is_test == (split == TEST)
+    offsets = np.flatnonzero(kept)
+    rows = offsets.tolist()
     return replace(
         block,
         uids=[block.uids[i] for i in rows],
         titles=[block.titles[i] for i in rows],
         contents=[block.contents[i] for i in rows],
-        label_ids=np.concatenate(flat) if flat else np.zeros(0, np.int64),
-        label_counts=block.label_counts[keep],
-        offsets=keep,
+        label_ids=block.label_ids[np.repeat(kept, block.label_counts)],
+        label_counts=block.label_counts[kept],
+        offsets=offsets,
         groups=[block.groups[i] for i in rows] if block.groups else None,
     )
 
