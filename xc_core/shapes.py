@@ -95,6 +95,13 @@ def _from_keys(keys_NK: I64) -> tuple[I32, F32]:
     return (~keys_NK).astype(np.int32), (order_NK ^ ((order_NK >> 31) & _BITS)).view(np.float32)
 
 
+def among(ids_NK: I32, known_NM: I32) -> Bool:
+    """Return True for each id that is in the same row of ``known_NM`` (N x K); False for a hole."""
+    width = 2 + max(ids_NK.max(initial=0), known_NM.max(initial=0))  # the key of a hole is that of no label
+    first_N1 = np.arange(len(ids_NK))[:, None] * np.int64(width)
+    return np.asarray(np.isin(first_N1 + ids_NK, first_N1 + known_NM) & (ids_NK != PAD_ID))
+
+
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
     """Token ids of B texts, padded to the longest of them.
