@@ -59,3 +59,14 @@ def test_ids_are_looked_for_in_their_own_row(seed: int, width: int, other: int) 
 def test_a_hole_is_among_no_labels_whatever_the_text_before_it_has() -> None:
     ids_NK, known_NK = np.array([[4, 0], [PAD_ID, 4]], np.int32), np.array([[2, 4], [3, PAD_ID]], np.int32)
     assert among(ids_NK, known_NK).tolist() == [[True, False], [False, False]]
+
+
+def test_a_shortlist_without_some_labels_ends_in_holes() -> None:
+    ids_NK, scores_NK = (
+        np.array([[4, 2, 7], [1, 0, PAD_ID]], np.int32),
+        np.array([[3, 2, 1], [5, 4, -np.inf]], np.float32),
+    )
+    left = Shortlist(ids_NK, scores_NK).without(np.isin(ids_NK, (2, 1)))
+    assert left.ids_NK.tolist() == [[4, 7, PAD_ID], [0, PAD_ID, PAD_ID]]
+    assert left.scores_NK.tolist() == [[3, 1, -np.inf], [4, -np.inf, -np.inf]]
+    assert (left.ids_NK.dtype, left.scores_NK.dtype) == (np.int32, np.float32)

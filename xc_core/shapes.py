@@ -169,6 +169,13 @@ class Shortlist:
         """Return the shortlists of ``rows``."""
         return Shortlist(self.ids_NK[rows], self.scores_NK[rows])
 
+    def without(self, drop_NK: Bool) -> Shortlist:
+        """Return the shortlist without the marked labels, gaps closed."""
+        order = np.argsort(drop_NK, axis=1, kind="stable")
+        ids_NK = np.where(drop_NK, np.int32(PAD_ID), self.ids_NK)
+        scores_NK = np.where(drop_NK, np.float32(-np.inf), self.scores_NK)
+        return Shortlist(np.take_along_axis(ids_NK, order, 1), np.take_along_axis(scores_NK, order, 1))
+
     @classmethod
     def ranked(cls, ids_NK: Array, scores_NK: Array) -> Shortlist:
         """Sort every row by descending score, equal scores by ascending id; then ``PAD_ID``, then labels with NaN."""
