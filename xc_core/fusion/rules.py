@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,13 +74,15 @@ class WithTrees(Fusion):
 
     def fit(self, inputs: Inputs, pairs: Pairs) -> FittedFusion:
         """Fit the trees on all candidates, holes left out."""
-        features = self.features or inputs.names
-        columns = [inputs.names.index(name) for name in features]
-        features_MF = pairs.values_NKF[pairs.filled_NK][:, columns]
+        fitted = self.without_trees(inputs)
+        features_MF = fitted.features_of(pairs.values_NKF, pairs.filled_NK)
         targets_M = pairs.target_NK[pairs.filled_NK].astype(np.float64)
-        tree = self.grow(features_MF, targets_M, pairs.docs_M)
+        return replace(fitted, tree=self.grow(features_MF, targets_M, pairs.docs_M))
+
+    def without_trees(self, inputs: Inputs) -> FittedFusion:
+        """Return the fusion before its trees are fitted."""
         add = self.summed(inputs)
-        return FittedFusion(self, inputs.names, add, (self.weight,) * len(add), features, tree)
+        return FittedFusion(self, inputs.names, add, (self.weight,) * len(add), self.features or inputs.names)
 
     def grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
         """Return trees that are fitted to M pairs with features (M x F), targets and documents."""
