@@ -33,6 +33,9 @@ from xc_core.train.parallel import check_draws, gathered, ours
 from xc_core.train.searched import Searched
 from xc_core.train.state import diverged, part
 
+RADIUS: Final = 0.8
+"""Hardness radius r of the figures of Theorem 1 that a training logs, a distance between unit vectors (0.8 is a cosine
+of 0.68). The stage ``audit`` has a setting for it."""
 _SAMPLE: Final = 256
 """Documents on which the error of a gradient estimate is measured, about as many as a batch has."""
 _ROWS: Final = 4096
@@ -150,10 +153,10 @@ class EncoderTask:
                 lambda at: self.encoder.views(torch.from_numpy(bank_ND[at]))[0].numpy(),
             )
         seen_L, used_L = np.any(labels, axis=1), self.data.truth.frequency_L() > 0
-        truth, radius, seed = self.data.truth.only(seen_L), self.settings.order.radius, self.settings.seed
-        measured = theorem1((docs, labels), truth, self.negatives.known, clusters, radius=radius, seed=seed)
+        truth, seed = self.data.truth.only(seen_L), self.settings.seed
+        measured = theorem1((docs, labels), truth, self.negatives.known, clusters, radius=RADIUS, seed=seed)
         batches = self.order.batches(epoch)
-        missed = missed_by_pools((docs, labels), truth, batches, self.negatives, radius=radius, seed=seed)
+        missed = missed_by_pools((docs, labels), truth, batches, self.negatives, radius=RADIUS, seed=seed)
         share = float(seen_L[used_L].mean()) if used_L.any() else 0.0
         return {"labels_seen": share, **measured.as_dict(), "missed_by_batches": missed}
 
