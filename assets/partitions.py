@@ -18,7 +18,7 @@ RECIPES = dg.DynamicPartitionsDefinition(name="recipe")
 EXPERIMENTS = dg.MultiPartitionsDefinition({"dataset": DATASETS, "recipe": RECIPES})
 
 
-def partitions_of(stage: Stage) -> dg.PartitionsDefinition:  # type: ignore[type-arg]
+def partitions_of(stage: Stage) -> dg.PartitionsDefinition:
     """Return the partitions of a stage's asset, and of its checks."""
     return DATASETS if stage.scope == "dataset" else EXPERIMENTS
 
