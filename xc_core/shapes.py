@@ -177,6 +177,11 @@ class Shortlist:
         return Shortlist(np.take_along_axis(ids_NK, order, 1), np.take_along_axis(scores_NK, order, 1))
 
     @classmethod
+    def nothing(cls, documents: int) -> Shortlist:
+        """Return no label for each of N documents (N x 0)."""
+        return cls(np.zeros((documents, 0), np.int32), np.zeros((documents, 0), np.float32))
+
+    @classmethod
     def ranked(cls, ids_NK: Array, scores_NK: Array) -> Shortlist:
         """Sort every row by descending score, equal scores by ascending id; then ``PAD_ID``, then labels with NaN."""
         scores = np.where(ids_NK == PAD_ID, -np.inf, scores_NK).astype(np.float32, copy=False)

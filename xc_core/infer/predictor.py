@@ -68,7 +68,7 @@ class Predictor:
             checked(tail)
         k = min(k, self.scorer.num_labels)
         if not texts:
-            return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
+            return Shortlist.nothing(0).top(k)
         places = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
         parts = (texts[own[0] : own[-1] + 1] for own in places)
         return Shortlist.stack([self.scorer.shortlist(Query(self.embed(part), part), k, tail) for part in parts])
