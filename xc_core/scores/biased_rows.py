@@ -16,9 +16,9 @@ from xc_core.ann import Auto, IndexPart
 from xc_core.classifiers import (
     BiasConfig,
     LabelTable,
-    Searched,
     TableConfig,
     TableHead,
+    TableLabelVectors,
     dropped,
     foreseen_rows,
     schedule,
@@ -104,7 +104,7 @@ class BiasedRows(ByVectors):
         table = LabelTable(torch.from_numpy(np.array(text_LD)), self.rows)
         head = TableHead(table, self.loss.build(), self.loss.divisor, bias=bias)
         order, source = self.order.build(documents, self.seed), self.negatives.build(documents, self.seed)
-        searched, step = Searched(head, text_LD), 0
+        searched, step = TableLabelVectors(head, text_LD), 0
         for epoch in range(epochs):
             order.refresh(epoch, doc_ND)
             source.refresh(epoch, searched.documents(doc_ND), searched)

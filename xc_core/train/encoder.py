@@ -30,7 +30,7 @@ from xc_core.train.frozen import with_states
 from xc_core.train.heads import Batch, Head
 from xc_core.train.optim import EncoderOptimizer
 from xc_core.train.parallel import check_draws, gathered, ours
-from xc_core.train.searched import Searched
+from xc_core.train.searched import EncoderLabelVectors
 from xc_core.train.state import diverged, part
 
 RADIUS: Final = 0.8
@@ -179,11 +179,11 @@ class EncoderTask:
         return figures
 
     @property
-    def vectors(self) -> Searched:
+    def vectors(self) -> EncoderLabelVectors:
         """The vectors of all labels."""
         alone = self.data.augmented and not self.head.reads_texts
         labels = self.data.truth.num_labels
-        return Searched(self.encoder, self.head, self.texts, self.documents, alone, labels)
+        return EncoderLabelVectors(self.encoder, self.head, self.texts, self.documents, alone, labels)
 
     def _begin(self) -> None:
         """Fill the banks if parts need vectors before the first step; initialise rows with vectors of label texts."""
