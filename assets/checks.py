@@ -1,19 +1,15 @@
 """Blocking asset checks: if one fails, the run stops before the next stage."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import dagster as dg
 
-from assets.partitions import DATASETS, EXPERIMENTS, split_key
+from assets.partitions import EXPERIMENTS, partitions_of, split_key
 from assets.resources import Project
 from xc_core.chain.context import A
 from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
-
-warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partitions_def on an AssetCheckSpec")
-# Partitioned checks are a preview in Dagster 1.13; without partitions a check could not name the failed experiment.
 
 _CLUSTER_SPREAD: Final = 1
 """Sizes of balanced clusters differ by at most one."""
@@ -42,16 +38,16 @@ _Judge = Callable[[_Partition], tuple[bool, dict[str, Any]]]
 """Returns whether the check passed, and what it found."""
 
 
-def _check(stage: str, description: str) -> Callable[[_Judge], _Judge]:
-    """Make a check of the artefact of ``stage`` of a function, under its name."""
+def _check(stage: str) -> Callable[[_Judge], _Judge]:
+    """Make a check of the artefact of ``stage`` of a function, under its name; its docstring is the description."""
 
     def add(judge: _Judge) -> _Judge:
         @dg.asset_check(
             name=judge.__name__,
             asset=stage,
             blocking=True,
-            partitions_def=DATASETS if STAGES[stage].scope == "dataset" else EXPERIMENTS,
-            description=description,
+            partitions_def=partitions_of(STAGES[stage]),
+            description=judge.__doc__,
         )
         def check(context: dg.AssetCheckExecutionContext, project: Project) -> dg.AssetCheckResult:
             passed, found = judge(_Partition(project.workspace, *split_key(context.partition_key)))
@@ -63,18 +59,18 @@ def _check(stage: str, description: str) -> Callable[[_Judge], _Judge]:
     return add
 
 
-@_check("corpus", "The Parquet files are complete and have the columns that the pipeline reads.")
+@_check("corpus")
 def schema(of: _Partition) -> tuple[bool, dict[str, Any]]:
-    """Verify the hashes of the files, and compare the names and types of columns."""
+    """The Parquet files are complete and have the columns that the pipeline reads."""
     from xc_core.data.corpus import Corpus
 
     wrong = of.open(Corpus).wrong_schemas()
     return not wrong, {"wrong": ", ".join(wrong) or "none"}
 
 
-@_check("corpus", "Every document has labels and every label has train documents, unless the dataset allows otherwise.")
+@_check("corpus")
 def empty_labels(of: _Partition) -> tuple[bool, dict[str, Any]]:
-    """Count documents without a label and labels without a train or validation document."""
+    """Every document has labels and every label has train documents, unless the dataset allows otherwise."""
     from xc_core.data.corpus import Corpus
 
     corpus = of.open(Corpus)
@@ -85,9 +81,9 @@ def empty_labels(of: _Partition) -> tuple[bool, dict[str, Any]]:
     return passed, {"documents_without_labels": bare, "labels_without_train_documents": unseen}
 
 
-@_check("corpus", "No test document has the uid of a train or validation document, and hardly any has the same text.")
+@_check("corpus")
 def leakage(of: _Partition) -> tuple[bool, dict[str, Any]]:
-    """Compare uids, which must differ, and texts, of which few may be equal."""
+    """No test document has the uid of a train or validation document, and hardly any has the same text."""
     from xc_core.data.checks import MOST_SHARED
     from xc_core.data.corpus import Corpus
     from xc_core.data.splits import TEST
@@ -99,9 +95,9 @@ def leakage(of: _Partition) -> tuple[bool, dict[str, Any]]:
     return passed, {"shared_uids": uids, "shared_texts": texts, "share_of_test": share}
 
 
-@_check("clusters", "Every train and validation document is in exactly one cluster; sizes differ by at most one.")
+@_check("clusters")
 def cluster_balance(of: _Partition) -> tuple[bool, dict[str, Any]]:
-    """Check the documents and the sizes of all clusters."""
+    """Every train and validation document is in exactly one cluster; sizes differ by at most one."""
     from xc_core.cluster import Clusters
     from xc_core.data.corpus import Corpus
 
@@ -111,11 +107,9 @@ def cluster_balance(of: _Partition) -> tuple[bool, dict[str, Any]]:
     return whole and spread <= _CLUSTER_SPREAD, {"covers_documents": whole, "spread": spread}
 
 
-@_check(
-    "classifier", "There is one row per label; all numbers are finite; rows are unit vectors if the recipe needs that."
-)
+@_check("classifier")
 def finite_weights(of: _Partition) -> tuple[bool, dict[str, Any]]:
-    """Check every number of the final table."""
+    """There is one row per label; all numbers are finite; rows are unit vectors if the recipe needs that."""
     from xc_core.classifiers import LabelTables
     from xc_core.data.corpus import Corpus
 
@@ -142,18 +136,18 @@ def _sound(rows: Any, width: int) -> tuple[bool, bool]:
     return finite, unit
 
 
-@_check("scores", "The recall of every search index against exact search is at least the minimum of the recipe.")
+@_check("scores")
 def index_recall(of: _Partition) -> tuple[bool, dict[str, Any]]:
-    """Compare the lowest recall with the minimum of the recipe."""
+    """The recall of every search index against exact search is at least the minimum of the recipe."""
     from xc_core.scores import Scores
 
     found, floor = min(of.open(Scores).recalls.values(), default=1.0), of.least("min_index_recall")
     return found >= floor, {"recall": found, "floor": floor}
 
 
-@_check("evaluation", "P@1 on test documents is at least the minimum of the recipe.")
+@_check("evaluation")
 def metric_floor(of: _Partition) -> tuple[bool, dict[str, Any]]:
-    """Compare P@1 with the minimum of the recipe."""
+    """P@1 on test documents is at least the minimum of the recipe."""
     from xc_core.metrics.evaluation import Evaluation
 
     found, floor = float(of.open(Evaluation).metrics["P_at_1"]), of.least("min_P_at_1")

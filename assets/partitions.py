@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
+
 import dagster as dg
 
+from xc_core.chain.registry import Stage
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import UsageError
+
+warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partitions_def on an AssetCheckSpec")
+# Partitioned checks are a preview in Dagster 1.13; without partitions a check could not name the failed experiment.
 
 DATASETS = dg.DynamicPartitionsDefinition(name="dataset")
 RECIPES = dg.DynamicPartitionsDefinition(name="recipe")
 EXPERIMENTS = dg.MultiPartitionsDefinition({"dataset": DATASETS, "recipe": RECIPES})
+
+
+def partitions_of(stage: Stage) -> dg.PartitionsDefinition:
+    """Return the partitions of a stage's asset, and of its checks."""
+    return DATASETS if stage.scope == "dataset" else EXPERIMENTS
 
 
 def sync(instance: dg.DagsterInstance, workspace: Workspace) -> None:

@@ -14,7 +14,7 @@ from assets import inbox, links, staleness
 from assets.cards import POOL
 from assets.checks import GATE
 from assets.metadata import Shown, link, plots, summary
-from assets.partitions import DATASETS, EXPERIMENTS, split_key
+from assets.partitions import partitions_of, split_key
 from assets.processes import ProcessFailedError, StageProcesses
 from assets.release.model import release
 from assets.resources import Dvc, Project, Tracking
@@ -48,7 +48,7 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
     @dg.asset(
         name=stage.name,
         deps=list(stage.deps),
-        partitions_def=DATASETS if stage.scope == "dataset" else EXPERIMENTS,
+        partitions_def=partitions_of(stage),
         group_name=stage.group,
         kinds=set(stage.kinds),
         owners=OWNERS,

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.partitions import DATASETS, EXPERIMENTS, experiment_key
+from assets.partitions import experiment_key, partitions_of
 from xc_core.artifacts import MANIFEST
 from xc_core.chain.plan import Status
 from xc_core.chain.registry import STAGES, Stage
@@ -26,9 +25,6 @@ from xc_core.chain.workspace import Workspace
 from xc_core.errors import UnavailableError
 from xc_core.plugins import plugin_files
 from xc_core.pretrained import model_files, tokenizer_files
-
-warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*partitions_def on an AssetCheckSpec")
-# Partitioned checks are a preview in Dagster 1.13; without partitions a check could not name the experiment.
 
 CHECK: Final = "up_to_date"
 SENSOR: Final = "staleness"
@@ -43,7 +39,7 @@ def spec(stage: Stage) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
         CHECK,
         asset=stage.name,
-        partitions_def=DATASETS if stage.scope == "dataset" else EXPERIMENTS,
+        partitions_def=partitions_of(stage),
         description="The settings, code and inputs have not changed since the artefact was made (xc status).",
     )
 

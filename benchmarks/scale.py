@@ -45,7 +45,7 @@ def noisy(hidden_ND: F32, purpose: str) -> F32:
 
 def search(head: TableHead, queries_BD: F32, k: int) -> Shortlist:
     """Return the k best of all labels for each query; rows are read block by block."""
-    best, start = Shortlist(np.zeros((len(queries_BD), 0), np.int32), np.zeros((len(queries_BD), 0), np.float32)), 0
+    best, start = Shortlist.nothing(len(queries_BD)), 0
     for part in head.released_blocks():
         found = Exact().build(part.numpy()).search(queries_BD, k)
         ids = np.concatenate([best.ids_NK, np.where(found.ids_NK < 0, -1, found.ids_NK + start)], axis=1)

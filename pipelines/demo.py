@@ -21,7 +21,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.cli.tables import metrics_table
 from xc_core.errors import RefusedError
 from xc_core.metrics.evaluation import Evaluation
-from xc_core.visible import counted, printable
+from xc_core.visible import counted, cut, printable
 
 _BUNDLED: Final = "wordnet-mini"
 """The dataset that is part of this repository."""
@@ -65,7 +65,7 @@ def _show(evaluation: Evaluation, title: str) -> None:
     click.echo("\nTest texts, predicted labels (+ is right), true labels")
     for example in [*evaluation.examples[:3], *evaluation.examples[-2:]]:
         predicted = ", ".join(f"{label['label']}{' +' if label['true'] else ''}" for label in example["predicted"])
-        text, true = _cut(example["text"], 100), ", ".join(example["true"])
+        text, true = cut(example["text"], 100), ", ".join(example["true"])
         click.echo(printable(f"\n  {text}\n    predicted  {predicted}\n    true       {true}"))
 
 
@@ -106,7 +106,3 @@ def _interrupted(event: dg.DagsterEvent) -> bool:
     """Return True for the failure of a run or step that was stopped by Ctrl-C or SIGTERM."""
     data: Any = event.event_specific_data
     return getattr(data, "failure_reason", None) is RunFailureReason.UNEXPECTED_TERMINATION
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

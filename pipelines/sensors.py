@@ -178,7 +178,7 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
     @dg.run_status_sensor(
         name="follow_up",
         run_status=dg.DagsterRunStatus.SUCCESS,
-        request_jobs=[retrain, refresh, compare, drift],
+        request_jobs=[job for job in ALL if job is not prepare],
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Starts retrain, refresh or drift (tag xc/next) for every recipe after prepare (refresh: for every "
         "trained one), what the rule asks for after drift, and compare after every run that evaluates a recipe.",

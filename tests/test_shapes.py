@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.naive import search as naive
-from xc_core.shapes import PAD_ID, Shortlist, as_slice
+from xc_core.shapes import PAD_ID, Shortlist, among, as_slice
 
 SCORES = st.sampled_from([0.0, -0.0, 1.5, -1.5, 1e-45, -1e-45, 3e38, -3e38, np.inf, -np.inf]) | st.floats(width=32)
 
@@ -44,3 +44,29 @@ def test_ids_that_follow_one_another_are_a_slice() -> None:
     assert as_slice(np.array([3, 4, 5])) == slice(3, 6)
     for ids in ([], [3, 3, 5], [4, 3], [1, 3]):
         assert isinstance(as_slice(np.array(ids, np.int64)), np.ndarray)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 4), st.integers(0, 5))
+def test_ids_are_looked_for_in_their_own_row(seed: int, width: int, other: int) -> None:
+    random = np.random.default_rng(seed)
+    ids, known = (random.integers(-1, 4, (3, columns)).astype(np.int32) for columns in (width, other))
+    wanted = [
+        [one != PAD_ID and one in row for one in own] for own, row in zip(ids.tolist(), known.tolist(), strict=True)
+    ]
+    assert among(ids, known).tolist() == wanted
+
+
+def test_a_hole_is_among_no_labels_whatever_the_text_before_it_has() -> None:
+    ids_NK, known_NK = np.array([[4, 0], [PAD_ID, 4]], np.int32), np.array([[2, 4], [3, PAD_ID]], np.int32)
+    assert among(ids_NK, known_NK).tolist() == [[True, False], [False, False]]
+
+
+def test_a_shortlist_without_some_labels_ends_in_holes() -> None:
+    ids_NK, scores_NK = (
+        np.array([[4, 2, 7], [1, 0, PAD_ID]], np.int32),
+        np.array([[3, 2, 1], [5, 4, -np.inf]], np.float32),
+    )
+    left = Shortlist(ids_NK, scores_NK).without(np.isin(ids_NK, (2, 1)))
+    assert left.ids_NK.tolist() == [[4, 7, PAD_ID], [0, PAD_ID, PAD_ID]]
+    assert left.scores_NK.tolist() == [[3, 1, -np.inf], [4, -np.inf, -np.inf]]
+    assert (left.ids_NK.dtype, left.scores_NK.dtype) == (np.int32, np.float32)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xc_core.visible import CONTROL, INK, counted, escaped, http_address, printable
+from xc_core.visible import CONTROL, INK, counted, cut, escaped, http_address, printable
 
 
 @given(st.text())
@@ -71,3 +71,8 @@ def test_an_ipv6_host_has_brackets_in_an_address(host: str, address: str) -> Non
 )
 def test_a_noun_has_an_s_unless_there_is_one(number: float, shown: str) -> None:
     assert counted(number, "text") == shown
+
+
+@pytest.mark.parametrize(("text", "shown"), [("x" * 100, "x" * 100), ("x" * 101, "x" * 99 + "…")])
+def test_a_long_text_is_cut(text: str, shown: str) -> None:
+    assert cut(text, 100) == shown

@@ -95,6 +95,13 @@ def _from_keys(keys_NK: I64) -> tuple[I32, F32]:
     return (~keys_NK).astype(np.int32), (order_NK ^ ((order_NK >> 31) & _BITS)).view(np.float32)
 
 
+def among(ids_NK: I32, known_NM: I32) -> Bool:
+    """Return True for each id that is in the same row of ``known_NM`` (N x K); False for a hole."""
+    width = 2 + max(ids_NK.max(initial=0), known_NM.max(initial=0))  # the key of a hole is that of no label
+    first_N1 = np.arange(len(ids_NK))[:, None] * np.int64(width)
+    return np.asarray(np.isin(first_N1 + ids_NK, first_N1 + known_NM) & (ids_NK != PAD_ID))
+
+
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
     """Token ids of B texts, padded to the longest of them.
@@ -161,6 +168,18 @@ class Shortlist:
     def rows(self, rows: I64 | slice) -> Shortlist:
         """Return the shortlists of ``rows``."""
         return Shortlist(self.ids_NK[rows], self.scores_NK[rows])
+
+    def without(self, drop_NK: Bool) -> Shortlist:
+        """Return the shortlist without the marked labels, gaps closed."""
+        order = np.argsort(drop_NK, axis=1, kind="stable")
+        ids_NK = np.where(drop_NK, np.int32(PAD_ID), self.ids_NK)
+        scores_NK = np.where(drop_NK, np.float32(-np.inf), self.scores_NK)
+        return Shortlist(np.take_along_axis(ids_NK, order, 1), np.take_along_axis(scores_NK, order, 1))
+
+    @classmethod
+    def nothing(cls, documents: int) -> Shortlist:
+        """Return no label for each of N documents (N x 0)."""
+        return cls(np.zeros((documents, 0), np.int32), np.zeros((documents, 0), np.float32))
 
     @classmethod
     def ranked(cls, ids_NK: Array, scores_NK: Array) -> Shortlist:

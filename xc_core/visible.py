@@ -45,6 +45,11 @@ def http_address(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def cut(text: str, limit: int) -> str:
+    """Return ``text``, with an ellipsis in place of what exceeds ``limit`` characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def counted(number: float, what: str) -> str:
     """Return a number with its noun, which takes an s unless the number is 1."""
     shown = f"{number:g}" if isinstance(number, float) else f"{number:,}"

@@ -14,7 +14,7 @@ from benchmarks.harness import Row, compare
 from benchmarks.world import World
 from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.fusion import Boosted, Inputs, Pairs
-from xc_core.fusion.boosting import BoostedTrees, Boosting
+from xc_core.fusion.boosting import BoostedTrees
 from xc_core.fusion.tree import RegressionTree
 from xc_core.infer.score import candidates, values
 from xc_core.recipes import find_recipe
@@ -44,12 +44,12 @@ def boosting(world: World) -> list[Row]:
     """The boosted trees of house against scikit-learn's, which samples pairs; ours sample documents."""
     features, targets, docs = _candidates(world)
     what = f"{len(targets):,} pairs, 30 trees of depth 4"
-    settings = Boosting(rounds=30, shrinkage=0.15, depth=4, min_leaf=20)
+    settings = Boosted(rounds=30, shrinkage=0.15, depth=4, min_leaf=20)
     size = len(np.unique(docs))
     share = settings.sample(size) / size  # trees of as many pairs
 
     def ours() -> BoostedTrees:
-        return settings.fit(features, targets, docs)
+        return settings.grow(features, targets, docs)
 
     def theirs() -> GradientBoostingRegressor:
         made = GradientBoostingRegressor(

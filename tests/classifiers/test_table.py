@@ -8,6 +8,7 @@ import torch
 
 from tests.naive.table import Table
 from xc_core.classifiers import LabelTable, TableConfig
+from xc_core.classifiers.rules import READ_DECAY, RULES
 from xc_core.errors import ConfigError
 
 LABELS, WIDTH = 30, 6
@@ -45,6 +46,17 @@ def test_updates_equal_a_loop_over_rows(optimiser: str, lr: float, decay: float,
     np.testing.assert_allclose(fast.rows_LD.numpy(), slow.rows, atol=1e-4 * lr * 60 * sizes, rtol=1e-5)
     np.testing.assert_allclose(fast.square_L.numpy(), slow.square, rtol=1e-5)
     assert fast.steps_L.tolist() == slow.steps
+
+
+@pytest.mark.parametrize("optimiser", RULES)
+def test_an_optimiser_whose_rows_depend_on_the_decay_says_so(optimiser: str) -> None:
+    """Otherwise the decay would not be in the fingerprint of what it changes."""
+    tables = [LabelTable(start(), TableConfig(decay=decay, optimiser=optimiser)) for decay in (0.9, 0.5)]
+    for table in tables:
+        for labels, gradient, scale in steps(5):
+            table.update(labels, gradient, scale)
+    assert (not torch.equal(tables[0].rows_LD, tables[1].rows_LD)) == (optimiser in READ_DECAY)
+    assert ("decay" in TableConfig(optimiser=optimiser).unused()) == (optimiser not in READ_DECAY)
 
 
 def test_other_rows_and_rows_without_gradient_do_not_change_by_a_bit() -> None:

@@ -9,7 +9,7 @@ import pytest
 from sklearn.ensemble import GradientBoostingRegressor
 
 from xc_core.errors import ConfigError
-from xc_core.fusion import Boosted, BoostedTrees, Boosting, Fusion, Inputs, Pairs, RegressionTree, Tree
+from xc_core.fusion import Boosted, BoostedTrees, Fusion, Inputs, Pairs, RegressionTree, Tree
 from xc_core.fusion.tree import SortedFeatures
 from xc_core.shapes import F32, F64, I64
 
@@ -27,7 +27,7 @@ WHOLE = {"rounds": 25, "shrinkage": 0.2, "depth": 3, "min_leaf": 20, "share": 1.
 
 def test_squared_error_is_within_a_thousandth_of_scikit_learns() -> None:
     features, targets, docs = world()
-    own = Boosting(**WHOLE).fit(features, targets, docs)  # type: ignore[arg-type]
+    own = Boosted(**WHOLE).grow(features, targets, docs)  # type: ignore[arg-type]
     other = GradientBoostingRegressor(
         init="zero", learning_rate=0.2, n_estimators=25, max_depth=3, min_samples_leaf=20
     ).fit(features, targets)
@@ -39,7 +39,7 @@ def test_squared_error_is_within_a_thousandth_of_scikit_learns() -> None:
 def test_many_small_trees_err_less_on_new_documents_than_one_deep_tree() -> None:
     features, targets, docs = world()
     new, truth, _ = world(seed=1)
-    boosted = Boosting(rounds=30, shrinkage=0.15, depth=4, min_leaf=20).fit(features, targets, docs)
+    boosted = Boosted(rounds=30, shrinkage=0.15, depth=4, min_leaf=20).grow(features, targets, docs)
     single = RegressionTree.fit(features, targets, depth=7, min_leaf=20)
     errors = [float(np.mean((truth - model.predict(new)) ** 2)) for model in (boosted, single)]
     assert errors[0] < 0.97 * errors[1]
@@ -47,7 +47,7 @@ def test_many_small_trees_err_less_on_new_documents_than_one_deep_tree() -> None
 
 def test_the_sum_of_all_trees_is_the_sum_of_each_alone() -> None:
     features, targets, docs = world(9000)
-    boosted = Boosting(rounds=7, shrinkage=0.3, depth=5, min_leaf=1).fit(features, targets, docs)
+    boosted = Boosted(rounds=7, shrinkage=0.3, depth=5, min_leaf=1).grow(features, targets, docs)
     np.testing.assert_allclose(boosted.predict(features), sum(t.predict(features) for t in boosted.trees), atol=1e-12)
     assert len(boosted.trees) == 7
     assert boosted.predict(features[:0]).shape == (0,)
@@ -55,7 +55,7 @@ def test_the_sum_of_all_trees_is_the_sum_of_each_alone() -> None:
 
 def test_each_tree_is_fitted_to_the_residual_of_the_trees_before_it() -> None:
     features, targets, docs = world()
-    two = Boosting(**{**WHOLE, "rounds": 2, "shrinkage": 1.0}).fit(features, targets, docs)  # type: ignore[arg-type]
+    two = Boosted(**{**WHOLE, "rounds": 2, "shrinkage": 1.0}).grow(features, targets, docs)  # type: ignore[arg-type]
     first = RegressionTree.fit(features, targets, depth=3, min_leaf=20)
     second = RegressionTree.fit(features, targets - first.predict(features), depth=3, min_leaf=20)
     np.testing.assert_allclose(two.predict(features), first.predict(features) + second.predict(features), atol=1e-12)
@@ -76,25 +76,25 @@ def test_each_tree_sees_its_own_sample_of_whole_documents(monkeypatch: pytest.Mo
         return grow(own, targets, **how)
 
     monkeypatch.setattr(RegressionTree, "grow", watched)
-    Boosting(rounds=5, shrinkage=0.1, depth=2, min_leaf=1, share=0.5, most=40).fit(marked, targets, docs)
+    Boosted(rounds=5, shrinkage=0.1, depth=2, min_leaf=1, share=0.5, most=40).grow(marked, targets, docs)
     assert [len(own) for own in seen] == [40] * 5
     assert len(set.union(*seen)) > 60
-    Boosting(rounds=1, shrinkage=0.1, depth=2, min_leaf=1, share=0.5).fit(marked, targets, docs)
+    Boosted(rounds=1, shrinkage=0.1, depth=2, min_leaf=1, share=0.5).grow(marked, targets, docs)
     assert len(seen[-1]) == round(0.5 * len(sizes))
 
 
 def test_they_survive_json_bit_for_bit_and_the_same_seed_gives_the_same_trees() -> None:
     features, targets, docs = world()
-    how = Boosting(rounds=4, shrinkage=0.1, depth=3, min_leaf=5)
-    boosted = how.fit(features, targets, docs)
+    how = Boosted(rounds=4, shrinkage=0.1, depth=3, min_leaf=5)
+    boosted = how.grow(features, targets, docs)
     again = BoostedTrees.from_dict(json.loads(json.dumps(boosted.to_dict())))
     assert np.array_equal(again.predict(features), boosted.predict(features))
-    assert how.fit(features, targets, docs).to_dict() == boosted.to_dict()
+    assert how.grow(features, targets, docs).to_dict() == boosted.to_dict()
 
 
 def test_no_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="no pairs"):
-        Boosting(**WHOLE).fit(np.zeros((0, 2), np.float32), np.zeros(0), np.zeros(0, np.int64))  # type: ignore[arg-type]
+        Boosted(**WHOLE).grow(np.zeros((0, 2), np.float32), np.zeros(0), np.zeros(0, np.int64))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -346,5 +346,5 @@ def test_a_fusion_may_add_and_read_any_score(rule: type[Tree | Boosted]) -> None
 def test_a_tree_has_the_depth_of_its_settings(depth: int) -> None:
     random = np.random.default_rng(0)
     features = random.random((500, 2), np.float32)
-    grown: Any = Tree(depth=depth, min_leaf=1)._grow(features, random.random(500), np.zeros(500, np.int64))
+    grown: Any = Tree(depth=depth, min_leaf=1).grow(features, random.random(500), np.zeros(500, np.int64))
     assert (grown.feature < 0).sum() == 2**depth

@@ -10,10 +10,10 @@ import pytest
 from tests.conftest import TOPICS, ToyWorld
 from xc_core.errors import UsageError
 from xc_core.fusion.rules import Sum
-from xc_core.infer.explained import Explained, Question, _among, explained
+from xc_core.infer.explained import Explained, Question, explained
 from xc_core.infer.predictor import Predictor
 from xc_core.scores import Query
-from xc_core.shapes import F32, F64, PAD_ID
+from xc_core.shapes import F32, F64
 
 TEXTS = tuple(f"{row['title']} {row['content']}" for row in ToyWorld.make().test)[:12]
 
@@ -123,11 +123,6 @@ def test_only_ranks_labels_that_no_score_proposed(predictor: Predictor) -> None:
     ((found,),) = explained(narrow, [Question(TEXTS[:1], k=10, only=frozenset({absent, plain[0].label}))])
     assert [one.label for one in found] == [plain[0].label, absent]
     assert found[0].score == pytest.approx(plain[0].score, abs=1e-6)
-
-
-def test_a_hole_is_among_no_labels_whatever_the_text_before_it_has() -> None:
-    ids_NK, known_NK = np.array([[4, 0], [PAD_ID, 4]], np.int32), np.array([[2, 4], [3, PAD_ID]], np.int32)
-    assert _among(ids_NK, known_NK).tolist() == [[True, False], [False, False]]
 
 
 def test_a_proposed_label_has_the_same_score_whatever_the_question_is_limited_to(predictor: Predictor) -> None:

@@ -23,7 +23,7 @@ from assets.processes import ProcessFailedError
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
 from assets.resources import Dvc
-from pipelines.demo import _cut, _make_room
+from pipelines.demo import _make_room
 from pipelines.servers import _stop, check, servers_lock, started
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
@@ -156,11 +156,6 @@ def test_the_demo_ends_killed_runs_and_names_those_it_waits_for(
         f"run {killed.run_id[:8]} was killed; it is marked as failed now",
         f"run {alive.run_id[:8]} (retrain of -) is training; the demo waits for its end before it trains",
     ]
-
-
-@pytest.mark.parametrize(("text", "shown"), [("x" * 100, "x" * 100), ("x" * 101, "x" * 99 + "…")])
-def test_a_long_text_of_the_demo_is_cut(text: str, shown: str) -> None:
-    assert _cut(text, 100) == shown
 
 
 # xc ui

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from xc_core.classifiers import schedule
 from xc_core.errors import ConfigError
-from xc_core.train.optim import EncoderOptimizer, OptimConfig, schedule
+from xc_core.train.optim import EncoderOptimizer, OptimConfig
 
 
 @pytest.mark.parametrize(

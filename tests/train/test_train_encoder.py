@@ -130,7 +130,7 @@ def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(
     """Their vectors in the bank are zero, so they would count as distant positives. The last label has no document."""
     task = encoder_task(data=replace(small.data(), truth=small.truth.only(np.arange(5) < 4)))
     train(task, tmp_path / "run", epochs=1)
-    monkeypatch.setattr(type(task.settings.order), "radius", 1.3)
+    monkeypatch.setattr(encoder_module, "RADIUS", 1.3)
     task.label_bank_LD[:3] = 0
     seen = np.any(task.label_bank_LD, axis=1)
     assert (task.data.truth.frequency_L()[:3] > 0).all()
@@ -144,7 +144,7 @@ def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(
     assert 0 <= figures["missed_by_batches"] <= 1
 
 
-def test_theorem_1_is_measured_with_the_seed_and_the_radius_of_the_settings(
+def test_theorem_1_is_measured_with_the_seed_of_the_settings_and_one_radius(
     encoder_task: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = encoder_task()
@@ -158,7 +158,7 @@ def test_theorem_1_is_measured_with_the_seed_and_the_radius_of_the_settings(
     for name in ("theorem1", "missed_by_pools"):
         monkeypatch.setattr(encoder_module, name, partial(spied, getattr(encoder_module, name)))
     task.start_epoch(1)
-    assert given == [{"radius": task.settings.order.radius, "seed": 7}] * 2
+    assert given == [{"radius": encoder_module.RADIUS, "seed": 7}] * 2
 
 
 def weights(task: EncoderTask) -> dict[str, Tensor]:

@@ -62,7 +62,7 @@ class ExactIndex:
         if len(found) == 1 and self.device.is_cpu:
             return self._best_of(found, min(k, self.size)).top(k)
         if not len(found):
-            return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
+            return Shortlist.nothing(0).top(k)
         if not self.device.is_cpu:
             return self._searched_on_card(found, k)
         queries = torch.from_numpy(found)
@@ -99,7 +99,7 @@ class ExactIndex:
         A block of labels is read once for all of these queries.
         """
         blocks = torch.split(queries_BD, _QUERIES)
-        found = [Shortlist(np.zeros((len(own), 0), np.int32), np.zeros((len(own), 0), np.float32)) for own in blocks]
+        found = [Shortlist.nothing(len(own)) for own in blocks]
         buffer = torch.empty(len(blocks[0]), -(-min(_LABELS, self.size) // _GROUP) * _GROUP)
         for at in spans(self.size, _LABELS):
             block_UD = torch.from_numpy(self.vectors_LD[at])

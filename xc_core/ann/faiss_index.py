@@ -52,8 +52,7 @@ class FaissIndex:
 
     def exactly(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query by exact search over the vectors in the index, block by block."""
-        none = (len(queries_BD), 0)
-        best = Shortlist(np.zeros(none, np.int32), np.zeros(none, np.float32))
+        best = Shortlist.nothing(len(queries_BD))
         for rows in spans(self.size, _ROWS_AT_ONCE):
             block_UD = self.inner.reconstruct_batch(np.arange(rows.start, rows.stop))[:, : self.width]
             found = ExactIndex(np.ascontiguousarray(block_UD)).search(queries_BD, min(k, len(block_UD)))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from xc_core.shapes import PAD_ID, Shortlist
+from xc_core.shapes import Shortlist, among
 
 
 def recall(found: Shortlist, true: Shortlist) -> float:
@@ -14,10 +12,5 @@ def recall(found: Shortlist, true: Shortlist) -> float:
     """
     if len(found) != len(true):
         raise ValueError(f"{len(found)} shortlists against {len(true)}")
-    wanted = true.ids_NK != PAD_ID
-    total = int(wanted.sum())
-    if not total:
-        return 1.0
-    limit = np.int64(max(int(found.ids_NK.max(initial=0)), int(true.ids_NK.max(initial=0))) + 2)
-    rows = np.arange(len(true), dtype=np.int64)[:, None] * limit
-    return float(np.isin((rows + true.ids_NK)[wanted], rows + found.ids_NK).sum()) / total
+    total = int(true.filled_NK.sum())
+    return float(among(true.ids_NK, found.ids_NK).sum()) / total if total else 1.0

@@ -58,8 +58,7 @@ class ShardedIndex:
     def _found(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of this process, by their ids among all labels."""
         if self._own is None:
-            none = (len(queries_BD), 0)
-            return Shortlist(np.zeros(none, np.int32), np.zeros(none, np.float32)).top(k)
+            return Shortlist.nothing(len(queries_BD)).top(k)
         found = self._own.search(queries_BD, k)
         labels_BK = np.where(found.filled_NK, found.ids_NK * self.world.size + self.world.rank, PAD_ID)
         return Shortlist(labels_BK.astype(np.int32), found.scores_NK)

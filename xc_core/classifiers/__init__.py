@@ -5,7 +5,7 @@ from xc_core.classifiers.dropout import dropped
 from xc_core.classifiers.foreseen import foreseen_rows
 from xc_core.classifiers.one_vs_rest import Descent, GradientError, TableHead, gradient_error, marks
 from xc_core.classifiers.schedule import schedule
-from xc_core.classifiers.searched import Searched
+from xc_core.classifiers.searched import TableLabelVectors
 from xc_core.classifiers.shard import Shard
 from xc_core.classifiers.storage import MAPPED
 from xc_core.classifiers.table import LabelTable, TableConfig
@@ -18,10 +18,10 @@ __all__ = [
     "GradientError",
     "LabelTable",
     "LabelTables",
-    "Searched",
     "Shard",
     "TableConfig",
     "TableHead",
+    "TableLabelVectors",
     "TablesWriter",
     "dropped",
     "foreseen_rows",

@@ -10,7 +10,7 @@ from xc_core.shapes import F32, extended
 
 
 @dataclass(frozen=True)
-class Searched:
+class TableLabelVectors:
     """Vectors of all labels, computed on access, and of documents, as wide as rows with their bias."""
 
     head: TableHead

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from xc_core.classifiers.average import TailMean
-from xc_core.classifiers.rules import RULES, RowState
+from xc_core.classifiers.rules import READ_DECAY, RULES, RowState
 from xc_core.classifiers.schedule import check_decay
 from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.storage import BF16, FORMATS, FP32, MAPPED, MEMORY, Rows
@@ -66,8 +66,8 @@ class TableConfig:
         one_of(self, optimiser=tuple(RULES), precision=tuple(FORMATS), storage=(MEMORY, MAPPED))
 
     def unused(self) -> frozenset[str]:
-        """No result depends on the storage; only rmsprop reads ``decay``."""
-        return frozenset({"storage"} if self.optimiser == "rmsprop" else {"storage", "decay"})
+        """No result depends on the storage, nor on ``decay`` unless the optimiser reads it."""
+        return frozenset({"storage"} if self.optimiser in READ_DECAY else {"storage", "decay"})
 
 
 class LabelTable:

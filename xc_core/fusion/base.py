@@ -198,10 +198,6 @@ class FittedFusion:
             return derived(values_NKF[..., columns], found_NK)
         return np.asarray(values_NKF[found_NK][:, columns])
 
-    def with_tree(self, tree: Trees) -> FittedFusion:
-        """Return the fusion with these trees."""
-        return replace(self, tree=tree)
-
     @property
     def turns(self) -> bool:
         """True if the position of the dial changes the order."""

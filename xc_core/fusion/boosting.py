@@ -1,4 +1,4 @@
-"""Boosted regression trees: a sum of small trees, each fitted to the residual of the trees before it."""
+"""The fusion ``boosted``: a sum of small regression trees, each fitted to the residual of the trees before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from xc_core.fusion.base import FUSIONS, Trees
 from xc_core.fusion.leaves import MAX_LEAVES, LeafMasks
+from xc_core.fusion.rules import WithTrees
 from xc_core.fusion.tree import RegressionTree, SortedFeatures
 from xc_core.params import at_least, at_most
 from xc_core.seeds import generator
@@ -48,34 +50,43 @@ class BoostedTrees:
         return cls(tuple(RegressionTree.from_dict(tree) for tree in lists["trees"]))
 
 
+@FUSIONS.register("boosted")
 @dataclass(frozen=True, kw_only=True)
-class Boosting:
-    """Least-squares boosting, each tree on a random sample of the documents (Friedman, 2001 and 2002).
+class Boosted(WithTrees):
+    """Boosted trees plus the sum of scores; more accurate than one tree if there are few validation documents.
 
-    F_0 = 0, F_t = F_{t-1} + shrinkage * h_t, where the tree h_t is fitted to y - F_{t-1} on its own sample.
+    Least-squares boosting, each tree on a random sample of the documents (Friedman, 2001 and 2002): F_0 = 0, F_t =
+    F_{t-1} + shrinkage * h_t, where the tree h_t is fitted to y - F_{t-1} on its own sample.
     """
 
-    rounds: int
+    rounds: int = 30
     """Number of trees."""
-    shrinkage: float
-    depth: int
-    min_leaf: int
+    depth: int = 4
+    """Maximum depth of a tree."""
+    shrinkage: float = 0.15
+    """Factor of each tree's values (the learning rate)."""
     share: float = 0.7
     """Share of the documents that each tree is fitted on."""
     most: int = 1000
     """Maximum number of documents that each tree is fitted on."""
     seed: int = 0
+    """Root seed."""
 
     def __post_init__(self) -> None:
-        at_least(self, rounds=1, shrinkage=1e-6, depth=1, min_leaf=1, share=1e-6, most=1)
+        super().__post_init__()
+        at_least(self, rounds=1, shrinkage=1e-6, depth=1, share=1e-6, most=1)
         at_most(self, shrinkage=1, share=1)
+
+    def trees(self, content: dict[str, list[Any]]) -> Trees:
+        """Return the trees from their plain lists."""
+        return BoostedTrees.from_dict(content)
 
     def sample(self, documents: int) -> int:
         """Return the number of documents that each tree is fitted on."""
         return max(min(round(self.share * documents), self.most), 1)
 
-    def fit(self, features_MF: F32, targets_M: F64, docs_M: I64) -> BoostedTrees:
-        """Fit to M pairs with features (M x F), targets and documents; raise ValueError if there are no pairs."""
+    def grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> BoostedTrees:
+        """Return the fitted trees; raise ValueError if there are no pairs."""
         if not len(features_MF):
             raise ValueError("no pairs to fit trees on")
         documents, doc_M = np.unique(docs_M, return_inverse=True)

@@ -89,19 +89,18 @@ class LightGBM(WithTrees):
         Raises MissingError if LightGBM is not installed, ValueError if no candidate was found, ConfigError if a
         document has more candidates than LightGBM can rank or the linear model reads a value that is not finite.
         """
-        reads = self.features or inputs.names
-        used_NK = pairs.found_NK & pairs.filled_NK
+        used_NK = pairs.found_NK
         if not used_NK.any():
             raise ValueError("no found candidates to fit trees on")
-        add = self.summed(inputs)
-        fitted = FittedFusion(self, inputs.names, add, (self.weight,) * len(add), reads, derived=self.derived)
-        start_M = None
+        fitted, start_M = replace(self.without_trees(inputs), derived=self.derived), None
         if self.linear:
-            fitted = replace(fitted, add=reads, weights=_weights(reads, inputs, pairs, used_NK), baselines=add)
+            reads = fitted.features
+            weights = _weights(reads, inputs, pairs, used_NK)
+            fitted = replace(fitted, add=reads, weights=weights, baselines=fitted.add)
             start_M = fitted.scores(pairs.values_NKF)[used_NK]
         features_MG = fitted.features_of(pairs.values_NKF, used_NK)
-        trees = self._boosted(features_MG, pairs.target_NK[used_NK].astype(np.float64), used_NK.sum(1), start_M)
-        return fitted.with_tree(trees)
+        targets_M = pairs.target_NK[used_NK].astype(np.float64)
+        return replace(fitted, tree=self._boosted(features_MG, targets_M, used_NK.sum(1), start_M))
 
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the trees from their plain lists."""

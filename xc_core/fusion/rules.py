@@ -1,15 +1,14 @@
-"""The fusions: NGAME's regression tree, boosted trees, and the plain sum."""
+"""The fusions: NGAME's regression tree and the plain sum; the settings that fusions with trees share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from xc_core.errors import ConfigError
 from xc_core.fusion.base import FUSIONS, FittedFusion, Fusion, Inputs, Pairs, Trees, chosen
-from xc_core.fusion.boosting import BoostedTrees, Boosting
 from xc_core.fusion.tree import RegressionTree
 from xc_core.params import at_least
 from xc_core.shapes import F32, F64, I64, Bool
@@ -75,15 +74,18 @@ class WithTrees(Fusion):
 
     def fit(self, inputs: Inputs, pairs: Pairs) -> FittedFusion:
         """Fit the trees on all candidates, holes left out."""
-        features = self.features or inputs.names
-        columns = [inputs.names.index(name) for name in features]
-        features_MF = pairs.values_NKF[pairs.filled_NK][:, columns]
+        fitted = self.without_trees(inputs)
+        features_MF = fitted.features_of(pairs.values_NKF, pairs.filled_NK)
         targets_M = pairs.target_NK[pairs.filled_NK].astype(np.float64)
-        tree = self._grow(features_MF, targets_M, pairs.docs_M)
-        add = self.summed(inputs)
-        return FittedFusion(self, inputs.names, add, (self.weight,) * len(add), features, tree)
+        return replace(fitted, tree=self.grow(features_MF, targets_M, pairs.docs_M))
 
-    def _grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
+    def without_trees(self, inputs: Inputs) -> FittedFusion:
+        """Return the fusion before its trees are fitted."""
+        add = self.summed(inputs)
+        return FittedFusion(self, inputs.names, add, (self.weight,) * len(add), self.features or inputs.names)
+
+    def grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
+        """Return trees that are fitted to M pairs with features (M x F), targets and documents."""
         raise NotImplementedError
 
 
@@ -99,52 +101,10 @@ class Tree(WithTrees):
         super().__post_init__()
         at_least(self, depth=1)
 
-    def _grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
+    def grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
+        """Return one tree."""
         return RegressionTree.fit(features_MF, targets_M, depth=self.depth, min_leaf=self.min_leaf)
 
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the tree from its plain lists."""
         return RegressionTree.from_dict(content)
-
-
-@FUSIONS.register("boosted")
-@dataclass(frozen=True, kw_only=True)
-class Boosted(WithTrees):
-    """Boosted trees plus the sum of scores; more accurate than one tree if there are few validation documents."""
-
-    rounds: int = 30
-    """Number of trees."""
-    depth: int = 4
-    """Maximum depth of a tree."""
-    shrinkage: float = 0.15
-    """Factor of each tree's values (the learning rate)."""
-    share: float = 0.7
-    """Share of the documents that each tree is fitted on."""
-    most: int = 1000
-    """Maximum number of documents that each tree is fitted on."""
-    seed: int = 0
-    """Root seed."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.boosting  # checks the settings
-
-    @property
-    def boosting(self) -> Boosting:
-        """The settings as those of the boosting itself; checks them."""
-        return Boosting(
-            rounds=self.rounds,
-            shrinkage=self.shrinkage,
-            depth=self.depth,
-            min_leaf=self.min_leaf,
-            share=self.share,
-            most=self.most,
-            seed=self.seed,
-        )
-
-    def _grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
-        return self.boosting.fit(features_MF, targets_M, docs_M)
-
-    def trees(self, content: dict[str, list[Any]]) -> Trees:
-        """Return the trees from their plain lists."""
-        return BoostedTrees.from_dict(content)

@@ -163,13 +163,8 @@ def shortlists(predictor: Predictor, texts: list[str], ids: Mapping[str, int]) -
     """Return the model's labels of each text under the numbers that ``ids`` has for their uids, without any others."""
     id_L = np.array([ids.get(uid, PAD_ID) for uid in predictor.uids] + [PAD_ID], np.int32)  # the last is for holes
     found = Shortlist.stack([predictor.shortlist(texts[at], _DEEP) for at in spans(len(texts), AT_ONCE)])
-    return _closed(Shortlist(id_L[found.ids_NK], found.scores_NK))
-
-
-def _closed(short: Shortlist) -> Shortlist:
-    """Return a shortlist with its holes at the end."""
-    order = np.argsort(short.ids_NK == PAD_ID, axis=1, kind="stable")
-    return Shortlist(np.take_along_axis(short.ids_NK, order, 1), np.take_along_axis(short.scores_NK, order, 1))
+    known = Shortlist(id_L[found.ids_NK], found.scores_NK)
+    return known.without(~known.filled_NK)
 
 
 def _recall(ranked: Shortlist, truth: LabelMatrix, chosen_L: Bool) -> tuple[F64, F64]:

@@ -13,7 +13,7 @@ import numpy as np
 from xc_core.infer.predictor import Prediction, Predictor
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.scores import Query
-from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Shortlist
+from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Shortlist, among
 
 NOTHING: Final[frozenset[int]] = frozenset()
 
@@ -104,7 +104,7 @@ def _scored(predictor: Predictor, query: Query, questions: list[Question]) -> _S
     values_NKF, found_NK = values(predictor.scorer.scores, query, ids_NK), ids_NK != PAD_ID
     fused_NK = fusion.scores(values_NKF, found_NK)
     if limited:
-        own_NK = _among(ids_NK, proposed_NK)
+        own_NK = among(ids_NK, proposed_NK)
         fused_NK = np.where(own_NK, fusion.scores(values_NKF, own_NK), fused_NK)
     return _Scored(ids_NK, values_NKF, fused_NK)
 
@@ -118,13 +118,6 @@ def _asked(questions: list[Question], size: int) -> I32:
         asked_NK[row : row + len(question.texts), : len(only)] = only
         row += len(question.texts)
     return asked_NK
-
-
-def _among(ids_NK: I32, known_NK: I32) -> Bool:
-    """Return True for each id that is among the known ones of its row, False for a hole."""
-    width = 1 + max(ids_NK.max(initial=0), known_NK.max(initial=0))
-    keys, known = (np.arange(len(own))[:, None] * np.int64(width) + own for own in (ids_NK, known_NK))
-    return np.asarray(np.isin(keys, known[known_NK != PAD_ID]) & (ids_NK != PAD_ID))
 
 
 def _answered(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:

@@ -16,7 +16,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Fusion, Inputs, Pairs
 from xc_core.infer.score import candidates, distinct, values
 from xc_core.scores import FittedScore, Query
-from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist, among
 
 _BESIDE: Final = 100
 """Positives of a document, by id, that stand beside its candidates, which are as wide as those of all documents."""
@@ -96,12 +96,11 @@ class Candidates:
         if len(doc_R):
             again = Query(doc_ND[doc_R], lambda: [texts()[doc] for doc in doc_R.tolist()])
             surplus = Surplus(doc_R, ids_RK, values(scores, again, ids_RK))
-        own_rows, width = np.arange(len(truth))[:, None], np.int64(truth.num_labels + 1)
         return cls(
             ids_NK,
             values(scores, query, ids_NK),
-            truth.contains(own_rows, ids_NK),
-            np.isin(own_rows * width + ids_NK, own_rows * width + found_NK) & (ids_NK != PAD_ID),
+            truth.contains(np.arange(len(truth))[:, None], ids_NK),
+            among(ids_NK, found_NK),
             truth,
             surplus,
         )

@@ -68,12 +68,10 @@ class Predictor:
             checked(tail)
         k = min(k, self.scorer.num_labels)
         if not texts:
-            return Shortlist(np.zeros((0, k), np.int32), np.zeros((0, k), np.float32))
-        parts = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
-        return Shortlist.stack([self._shortlist(texts[part[0] : part[-1] + 1], k, tail) for part in parts])
-
-    def _shortlist(self, texts: list[str], k: int, tail: float | None) -> Shortlist:
-        return self.scorer.shortlist(Query(self.embed(texts), texts), k, tail)
+            return Shortlist.nothing(0).top(k)
+        places = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
+        parts = (texts[own[0] : own[-1] + 1] for own in places)
+        return Shortlist.stack([self.scorer.shortlist(Query(self.embed(part), part), k, tail) for part in parts])
 
     def predict(self, texts: list[str], k: int = 5, tail: float | None = None) -> list[list[Prediction]]:
         """Return the ``k`` best labels of each text with their names, best first; fewer if fewer were found.

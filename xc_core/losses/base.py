@@ -17,7 +17,7 @@ from torch import Tensor
 from xc_core.errors import XCError
 from xc_core.params import within
 from xc_core.plugins import Part, Table
-from xc_core.shapes import F32, I64, Bool
+from xc_core.shapes import F32, I64, Bool, spans
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,6 @@ class Sampled:
         weight = None if self.weight_BU is None else self.weight_BU.cpu().numpy()
         docs, labels = (None if ids is None else ids.long().cpu().numpy() for ids in (self.docs_B, self.labels_U))
         return OnHost(chosen_BU.cpu().numpy(), known_BU.cpu().numpy(), weight, docs, labels)
-
-    def document(self, row: int) -> Sampled:
-        """Return the sample of the document ``row`` alone, as a batch of one."""
-        return self.documents(slice(row, row + 1))
 
     def documents(self, rows: Tensor | slice) -> Sampled:
         """Return the sample of the documents ``rows``, a mask (B) or a slice."""
@@ -220,8 +216,7 @@ class Stateless(Loss):
         if not len(scores_BU):
             return scores_BU.float().sum(1), torch.zeros(0, dtype=torch.int64, device=scores_BU.device)
         found = [
-            self(scores_BU[i : i + 1], chosen_BU[i : i + 1], known_BU[i : i + 1], sampled.document(i))
-            for i in range(len(scores_BU))
+            self(scores_BU[at], chosen_BU[at], known_BU[at], sampled.documents(at)) for at in spans(len(scores_BU), 1)
         ]
         return torch.stack([total for total, _ in found]), torch.stack([count for _, count in found])
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.names import NARROW, titled
 from xc_core.metrics.report import BINS
+from xc_core.visible import cut
 
 _TEMPLATE: Final = "page.html"
 _HEADLINE: Final = (
@@ -76,11 +77,11 @@ class Page:
             "interval": _interval,
             "width": _width,
             "metric": titled,
-            "cut": _cut,
+            "cut": cut,
             "base64": _base64,
         }
         template = environment.from_string(resources.files(__package__).joinpath(_TEMPLATE).read_text("utf-8"))
-        return template.render(page=self, headline=_HEADLINE, columns=NARROW, bins=_bins())
+        return template.render(page=self, headline=_HEADLINE, columns=NARROW, bins=_bins(), longest=_LONGEST)
 
 
 def _bins() -> list[tuple[str, str]]:
@@ -117,10 +118,6 @@ def _interval(ends: Any) -> str:
 
 def _width(value: Any) -> str:
     return "0" if _missing(value) else f"{_WIDEST * min(max(value, 0), 100) / 100:.2f}"
-
-
-def _cut(text: str, limit: int = _LONGEST) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _base64(data: bytes) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from xc_core.metrics.names import titled
 from xc_core.shapes import F32, Array
+from xc_core.visible import cut
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,8 +155,7 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
 
 def _short(text: str, limit: int) -> str:
     """Return ``text`` cut to ``limit`` characters, with dollar signs escaped, which start formulas in matplotlib."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut.replace("$", r"\$")
+    return cut(text, limit).replace("$", r"\$")
 
 
 class Name(NamedTuple):

@@ -316,9 +316,4 @@ def _sorted_gains(truth: LabelMatrix, inverse_propensity_L: F64, k: int) -> F64:
 def without(shortlist: Shortlist, filters: LabelMatrix) -> Shortlist:
     """Return the shortlist without filtered pairs, gaps closed. The truth keeps them, as in NGAME."""
     drop_NK = hits(shortlist, filters)
-    if not drop_NK.any():
-        return shortlist
-    order = np.argsort(drop_NK, axis=1, kind="stable")
-    ids = np.where(drop_NK, -1, shortlist.ids_NK)
-    scores = np.where(drop_NK, -np.inf, shortlist.scores_NK).astype(np.float32)
-    return Shortlist(np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1))
+    return shortlist.without(drop_NK) if drop_NK.any() else shortlist

@@ -7,8 +7,8 @@ A new recipe is a new module of this folder, or a module of another package that
 """
 
 from xc_core.plugins import import_all
-from xc_core.recipes.base import RECIPES, Recipe, find_recipe, named
+from xc_core.recipes.base import RECIPES, Recipe, find_recipe, named, register
 
 import_all(__name__, __path__)
 
-__all__ = ["RECIPES", "Recipe", "find_recipe", "named"]
+__all__ = ["RECIPES", "Recipe", "find_recipe", "named", "register"]

@@ -10,13 +10,13 @@ from S to S / 16 as the training accuracy rises. TAS has the C that ``ngame`` re
 
 from typing import Any
 
-from xc_core.recipes.base import RECIPES, Recipe
+from xc_core.recipes.base import Recipe, register
 from xc_core.recipes.ngame import NGAME
 
 
 def _variant(name: str, paper: str, **changes: dict[str, Any]) -> Recipe:
     """Register ngame with changes under another name."""
-    return RECIPES.add(name, NGAME.variant(name, paper, __name__, changes))
+    return register(NGAME.variant(name, paper, __name__, changes))
 
 
 _RANDOM = {"kind": "random", "batch_size": 128}  # S

@@ -16,7 +16,7 @@ from typing import Any
 
 from xc_core.classifiers import TableConfig
 from xc_core.losses import NegativeSampling
-from xc_core.recipes.base import RECIPES, Recipe, named
+from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.ngame import NGAME
 from xc_core.recipes.shared import PLAIN_SUM
 from xc_core.sampling import Random, Tree
@@ -26,8 +26,7 @@ from xc_core.train.table import ClassifierSettings
 _LR = 0.003  # rho, all six
 _SCALE = 0.05  # s = w . x / 0.05
 
-ADVERSARIAL = RECIPES.add(
-    "adversarial",
+ADVERSARIAL = register(
     Recipe(
         name="adversarial",
         paper="Extreme Classification via Adversarial Softmax Approximation, Bamler and Mandt, ICLR 2020",
@@ -67,11 +66,10 @@ _NO_BIAS: dict[str, Any] = {"noise": None}
 def _beside(name: str, paper: str, *, scores: dict[str, Any] | None = None, **classifier: dict[str, Any]) -> Recipe:
     """Register the same training with another source or loss."""
     changes: dict[str, Any] = {"classifier": classifier, "scores": scores or {}}
-    return RECIPES.add(name, ADVERSARIAL.variant(name, paper, __name__, changes))
+    return register(ADVERSARIAL.variant(name, paper, __name__, changes))
 
 
-PRETRAINED = RECIPES.add(
-    "adversarial-pretrained",
+PRETRAINED = register(
     ADVERSARIAL.variant(
         "adversarial-pretrained",
         "Bamler and Mandt, on the vectors of an encoder that is not trained on the data",

@@ -21,7 +21,7 @@ from typing import Any
 from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig, Pooling
 from xc_core.losses import Bce
-from xc_core.recipes.base import RECIPES, Recipe, named
+from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.shared import NO_M4, PLAIN_SUM
 from xc_core.sampling import Importance, Random
 from xc_core.scores import Classifier
@@ -32,8 +32,7 @@ from xc_core.train.optim import OptimConfig
 _HARD, _UNIFORM = 160, 1000  # k_h, k_r
 _ALL = _HARD + _UNIFORM  # negatives per document, in every row of table 5
 
-ASTRA = RECIPES.add(
-    "astra",
+ASTRA = register(
     Recipe(
         name="astra",
         paper="ASTRA: Accurate and Scalable ANNS-based Training of Extreme Classifiers, 2024, table 5: random + w-hard",
@@ -84,7 +83,7 @@ ASTRA = RECIPES.add(
 def _strategy(name: str, row: str, **negatives: Any) -> Recipe:
     """Register ASTRA with other negatives, as many in all: a row of table 5."""
     changes = {"encoder": {"negatives": negatives}}
-    return RECIPES.add(name, ASTRA.variant(name, f"ASTRA, table 5: {row}", __name__, changes))
+    return register(ASTRA.variant(name, f"ASTRA, table 5: {row}", __name__, changes))
 
 
 # Curriculum: hard negatives grow from 0 to all of them, a share of 1/2 and 3/4 in the two epochs that have any.

@@ -13,7 +13,7 @@ from xc_core.params import changed
 from xc_core.plugins import Table, load_plugins
 from xc_core.recipes.settings import StageSettings, inputs_of, named
 
-__all__ = ["RECIPES", "Recipe", "find_recipe", "named"]
+__all__ = ["RECIPES", "Recipe", "find_recipe", "named", "register"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +105,11 @@ class Recipe(StageSettings):
 
 
 RECIPES: Table[Recipe] = Table("recipe")
+
+
+def register(recipe: Recipe) -> Recipe:
+    """Add a recipe to the table, under its own name, and return it."""
+    return RECIPES.add(recipe.name, recipe)
 
 
 def find_recipe(name: str) -> Recipe:

@@ -14,7 +14,7 @@ Where each value comes from: docs/defaults.md.
 from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig, Pooling
 from xc_core.losses import Bce, DecoupledSoftmax
-from xc_core.recipes.base import RECIPES, Recipe, named
+from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.shared import NO_M4, PLAIN_SUM
 from xc_core.sampling import All, Mixture, Random
 from xc_core.scores import Classifier, LabelText
@@ -25,8 +25,7 @@ from xc_core.train.optim import OptimConfig
 _ENCODER = EncoderConfig(name="minilm", pooling=Pooling.MEAN, max_length=64, frozen_layers=3)  # E
 _OPTIM = OptimConfig(lr=4e-4, warmup=0.1, weight_decay=0.01, clip=1.0)
 
-RENEE = RECIPES.add(
-    "renee",
+RENEE = register(
     Recipe(
         name="renee",
         paper="Renee: End-to-end Training of Extreme Classification Models, Jain et al., MLSys 2023",
@@ -48,8 +47,7 @@ RENEE = RECIPES.add(
         fusion=PLAIN_SUM,
     ),
 )
-DEXML = RECIPES.add(
-    "dexml",
+DEXML = register(
     Recipe(
         name="dexml",
         paper="DEXML: Dual-Encoders for Extreme Multi-Label Classification, Gupta et al., ICLR 2024",

@@ -25,7 +25,7 @@ from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig, Pooling
 from xc_core.fusion import LightGBM, Objective
 from xc_core.losses import DecoupledSoftmax, Triplet
-from xc_core.recipes.base import RECIPES, Recipe, named
+from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.settings import FusionSettings
 from xc_core.sampling import InBatch, Random
 from xc_core.scores import Classifier, Frequency, LabelText, LabelWords, Lexical, Neighbours
@@ -40,8 +40,7 @@ _FUSION_ROWS = 4_500
 _TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000, characters=0)
 """The words that the two scores by words read."""
 
-HOUSE = RECIPES.add(
-    "house",
+HOUSE = register(
     Recipe(
         name="house",
         paper="this project",

@@ -17,7 +17,7 @@ from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig, Pooling
 from xc_core.fusion import Tree
 from xc_core.losses import Triplet
-from xc_core.recipes.base import RECIPES, Recipe, named
+from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.settings import AuditSettings, ClustersSettings, FusionSettings
 from xc_core.sampling import Clustered, InBatch, StoredClusters
 from xc_core.scores import Classifier, Frequency, LabelText
@@ -26,8 +26,7 @@ from xc_core.train.heads import ByText
 from xc_core.train.optim import OptimConfig
 from xc_core.train.table import ClassifierSettings
 
-NGAME = RECIPES.add(
-    "ngame",
+NGAME = register(
     Recipe(
         name="ngame",
         paper="NGAME, Dahiya et al., WSDM 2023",

@@ -17,7 +17,7 @@ Where each value comes from: docs/defaults.md.
 from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig, Pooling
 from xc_core.losses import Bce, DecoupledSoftmax, WithBinary
-from xc_core.recipes.base import RECIPES, Recipe, named
+from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.shared import NO_M4, PLAIN_SUM
 from xc_core.sampling import Clustered, Mined
 from xc_core.scores import Classifier, LabelText
@@ -47,8 +47,7 @@ _SOFTMAX = DecoupledSoftmax(
 )
 _OPTIM = OptimConfig(lr=4e-4, warmup=0.1, weight_decay=0.01, clip=1.0)  # of Phi, g_1 and g_2
 
-DEPSL = RECIPES.add(
-    "depsl",
+DEPSL = register(
     Recipe(
         name="depsl",
         paper="DEPSL, of UniDEC, 2024",
@@ -73,8 +72,7 @@ DEPSL = RECIPES.add(
         fusion=PLAIN_SUM,
     ),
 )
-UNIDEC = RECIPES.add(
-    "unidec",
+UNIDEC = register(
     Recipe(
         name="unidec",
         paper="UniDEC: Unified Dual Encoder and Classifier Training for Extreme Multi-Label Classification, 2024",

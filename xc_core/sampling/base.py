@@ -91,9 +91,6 @@ class Order(Part):
     """True for an order that reads the clusters of the stage clusters."""
     adapts: ClassVar[bool] = False
     """True for an order that adapts to vectors between epochs."""
-    radius: ClassVar[float] = 0.8
-    """Hardness radius r of the figures of Theorem 1 that a training logs, a distance between unit vectors (0.8 is a
-    cosine of 0.68). The stage ``audit`` has a setting for it."""
 
     def build(self, documents: Documents, seed: int) -> BatchOrder:
         """Return the order of ``documents``."""

@@ -32,8 +32,27 @@ class Random(Order):
         return RandomOrder(self.batch_size, len(documents), seed)
 
 
+class FixedOrder:
+    """Base of orders that do not adapt; they have no state."""
+
+    def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
+        """Do nothing."""
+        return {}
+
+    def clusters(self) -> tuple[I64, I64] | None:
+        """Return None: batches are not made of clusters."""
+        return None
+
+    def arrays(self) -> dict[str, Array]:
+        """Return no state."""
+        return {}
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        """There is no state."""
+
+
 @dataclass
-class RandomOrder:
+class RandomOrder(FixedOrder):
     """A random permutation of ``size`` documents per epoch, cut into batches."""
 
     batch_size: int
@@ -44,21 +63,6 @@ class RandomOrder:
         """Return ceil(N / S) batches of sizes that differ by at most one."""
         order = generator(self.seed, "order", epoch).permutation(self.size)
         return np.array_split(order, max(-(-self.size // self.batch_size), 1))
-
-    def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
-        """Do nothing: a random order does not adapt."""
-        return {}
-
-    def clusters(self) -> tuple[I64, I64] | None:
-        """Return None: there are no clusters."""
-        return None
-
-    def arrays(self) -> dict[str, Array]:
-        """Return no state."""
-        return {}
-
-    def load(self, arrays: dict[str, Array]) -> None:
-        """There is no state."""
 
 
 @ORDERS.register("clustered")
@@ -177,8 +181,8 @@ class StoredClusters(Order):
 
 
 @dataclass
-class StoredOrder:
-    """Shuffled whole clusters that never change."""
+class StoredOrder(FixedOrder):
+    """Shuffled whole clusters that never change; they are an input, no state."""
 
     stored: tuple[I64, I64]
     batch_size: int
@@ -188,20 +192,9 @@ class StoredOrder:
         """Return the batches: shuffled clusters, ceil(S / C) of them each."""
         return cluster_batches(self.stored, self.batch_size, epoch, self.seed)
 
-    def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
-        """Do nothing: the clusters are fixed."""
-        return {}
-
     def clusters(self) -> tuple[I64, I64] | None:
         """Return the clusters."""
         return self.stored
-
-    def arrays(self) -> dict[str, Array]:
-        """Return no state: the clusters are an input."""
-        return {}
-
-    def load(self, arrays: dict[str, Array]) -> None:
-        """There is no state."""
 
 
 def cluster_batches(clusters: tuple[I64, I64], batch_size: int, epoch: int, seed: int) -> list[I64]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,9 +16,9 @@ from xc_core.ann import Auto, IndexPart
 from xc_core.classifiers import (
     BiasConfig,
     LabelTable,
-    Searched,
     TableConfig,
     TableHead,
+    TableLabelVectors,
     dropped,
     foreseen_rows,
     schedule,
@@ -28,8 +27,8 @@ from xc_core.errors import ConfigError, DataError, DivergedError
 from xc_core.losses import DecoupledSoftmax, Loss
 from xc_core.params import at_least, below
 from xc_core.sampling import Documents, InBatch, Negatives, Order, Random
-from xc_core.scores.base import SCORES, FittedScore, NewLabels, Sample, Score, ScoreData
-from xc_core.scores.vectors import VectorScore
+from xc_core.scores.base import SCORES, FittedScore, NewLabels, Sample, ScoreData
+from xc_core.scores.vectors import ByVectors, VectorScore
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, as_slice
 
@@ -39,7 +38,7 @@ _WIDTH: Final = 384
 
 @SCORES.register("biased_rows")
 @dataclass(frozen=True, kw_only=True)
-class BiasedRows(Score):
+class BiasedRows(ByVectors):
     """E(x) . w_l + b_l with rows and biases of their own, trained on frozen document vectors as in M4.
 
     Beside a classifier whose loss is a triplet, which ranks rare labels well, a softmax ranks frequent ones better.
@@ -87,10 +86,6 @@ class BiasedRows(Score):
         rows_ND = foreseen_rows(text_ND, known_LD[learnt], fitted.vectors_LD[learnt], unit=self.rows.unit)
         return fitted.extended(rows_ND)
 
-    def open(self, folder: Path) -> FittedScore:
-        """Open the rows and the index."""
-        return VectorScore.open(folder)
-
     def cost(self, sample: Sample) -> float:
         """Return the seconds of all fits, from one epoch on random vectors."""
 
@@ -109,7 +104,7 @@ class BiasedRows(Score):
         table = LabelTable(torch.from_numpy(np.array(text_LD)), self.rows)
         head = TableHead(table, self.loss.build(), self.loss.divisor, bias=bias)
         order, source = self.order.build(documents, self.seed), self.negatives.build(documents, self.seed)
-        searched, step = Searched(head, text_LD), 0
+        searched, step = TableLabelVectors(head, text_LD), 0
         for epoch in range(epochs):
             order.refresh(epoch, doc_ND)
             source.refresh(epoch, searched.documents(doc_ND), searched)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from xc_core.ann import Auto, IndexPart
-from xc_core.scores.base import SCORES, FittedScore, NewLabels, Score, ScoreData
-from xc_core.scores.vectors import VectorScore
+from xc_core.scores.base import SCORES, FittedScore, ScoreData
+from xc_core.scores.vectors import ByVectors, VectorScore
 
 
 @SCORES.register("label_text")
 @dataclass(frozen=True, kw_only=True)
-class LabelText(Score):
+class LabelText(ByVectors):
     """Compares a document with the text of each label, so it also finds labels without train documents."""
 
     per_fold = False
@@ -28,15 +27,6 @@ class LabelText(Score):
     def fit(self, data: ScoreData) -> FittedScore:
         """Build the index over the vectors of the label texts."""
         return VectorScore.build(data.label_vectors(), self.index if self.search else None)
-
-    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
-        """Add the vectors of the new texts."""
-        assert isinstance(fitted, VectorScore)
-        return fitted.extended(new.label_vectors[new.before :])
-
-    def open(self, folder: Path) -> FittedScore:
-        """Open the vectors and the index."""
-        return VectorScore.open(folder)
 
     def unused(self) -> frozenset[str]:
         """Without a search, no index is built."""

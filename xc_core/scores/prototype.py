@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from xc_core.ann import Auto, IndexPart
 from xc_core.data.labels import LabelMatrix
 from xc_core.params import at_least
-from xc_core.scores.base import SCORES, FittedScore, NewLabels, Score, ScoreData
-from xc_core.scores.vectors import VectorScore
+from xc_core.scores.base import SCORES, FittedScore, ScoreData
+from xc_core.scores.vectors import ByVectors, VectorScore
 from xc_core.shapes import F32
 
 
 @SCORES.register("prototype")
 @dataclass(frozen=True, kw_only=True)
-class Prototype(Score):
+class Prototype(ByVectors):
     """x . v_l,  v_l = normalised(E(z_l) + weight m_l),  m_l = normalised(sum of the vectors of the label's documents).
 
     A label without documents has its text's vector. Nothing is trained, and each fold reads its own documents only.
@@ -34,15 +33,6 @@ class Prototype(Score):
     def fit(self, data: ScoreData) -> FittedScore:
         """Build the index over the prototypes."""
         return VectorScore.build(prototypes(data.label_vectors(), data.vectors(), data.truth, self.weight), self.index)
-
-    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
-        """Add the vectors of the new texts: without documents they are the prototypes."""
-        assert isinstance(fitted, VectorScore)
-        return fitted.extended(new.label_vectors[new.before :])
-
-    def open(self, folder: Path) -> FittedScore:
-        """Open the prototypes and the index."""
-        return VectorScore.open(folder)
 
 
 def prototypes(text_LD: F32, doc_ND: F32, truth: LabelMatrix, weight: float) -> F32:

@@ -23,7 +23,7 @@ from xc_core.ann import (
     with_more,
 )
 from xc_core.errors import CorruptError
-from xc_core.scores.base import FittedScore, Query
+from xc_core.scores.base import FittedScore, NewLabels, Query, Score
 from xc_core.shapes import F32, I32, Shortlist, extended, spans
 
 _DOCS_AT_ONCE: Final = 16
@@ -35,6 +35,19 @@ ALONE: Final = 300
 _VECTORS: Final = "vectors.npy"
 _INDEX: Final = "index"
 _CONTENT: Final = "vectors.json"
+
+
+class ByVectors(Score):
+    """Base of scores whose ``fit`` returns a ``VectorScore``."""
+
+    def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
+        """Add the vectors of the new labels' texts."""
+        assert isinstance(fitted, VectorScore)
+        return fitted.extended(new.label_vectors[new.before :])
+
+    def open(self, folder: Path) -> FittedScore:
+        """Open the vectors and the index."""
+        return VectorScore.open(folder)
 
 
 @dataclass(frozen=True)

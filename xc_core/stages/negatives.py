@@ -27,8 +27,7 @@ _MEASURED: Final = 1000
 def run(context: Context[NegativesSettings]) -> None:
     """Search, remove positives, and measure recall against exact search; several processes share the labels."""
     if not context.settings.k:
-        nothing = Shortlist(np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))
-        HardNegatives(np.zeros(0, np.int64), nothing).write(context.build)
+        HardNegatives(np.zeros(0, np.int64), Shortlist.nothing(0)).write(context.build)
         context.report("negatives: none are mined, the classifier finds its own (negatives.k = 0)")
         return
     _mine(context)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -12,18 +11,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokens import Joined, Tokenised, Tokens, TokenStore
 from xc_core.shapes import I64
-
-
-class Chosen(Protocol):
-    """The settings that choose documents."""
-
-    @property
-    def augment(self) -> bool:
-        """Train on label texts too."""
-
-    @property
-    def refit(self) -> bool:
-        """Train on validation documents too."""
+from xc_core.train.encoder_settings import EncoderSettings
 
 
 @dataclass(frozen=True)
@@ -42,7 +30,7 @@ class EncoderData:
     """True if the last L documents are the labels' texts."""
 
     @classmethod
-    def of(cls, corpus: Corpus, tokens: Tokenised, settings: Chosen) -> EncoderData:
+    def of(cls, corpus: Corpus, tokens: Tokenised, settings: EncoderSettings) -> EncoderData:
         """Return the train documents of a corpus; with ``refit`` the validation documents too.
 
         With ``augment`` they are followed by label texts as documents.

@@ -30,9 +30,12 @@ from xc_core.train.frozen import with_states
 from xc_core.train.heads import Batch, Head
 from xc_core.train.optim import EncoderOptimizer
 from xc_core.train.parallel import check_draws, gathered, ours
-from xc_core.train.searched import Searched
+from xc_core.train.searched import EncoderLabelVectors
 from xc_core.train.state import diverged, part
 
+RADIUS: Final = 0.8
+"""Hardness radius r of the figures of Theorem 1 that a training logs, a distance between unit vectors (0.8 is a cosine
+of 0.68). The stage ``audit`` has a setting for it."""
 _SAMPLE: Final = 256
 """Documents on which the error of a gradient estimate is measured, about as many as a batch has."""
 _ROWS: Final = 4096
@@ -150,10 +153,10 @@ class EncoderTask:
                 lambda at: self.encoder.views(torch.from_numpy(bank_ND[at]))[0].numpy(),
             )
         seen_L, used_L = np.any(labels, axis=1), self.data.truth.frequency_L() > 0
-        truth, radius, seed = self.data.truth.only(seen_L), self.settings.order.radius, self.settings.seed
-        measured = theorem1((docs, labels), truth, self.negatives.known, clusters, radius=radius, seed=seed)
+        truth, seed = self.data.truth.only(seen_L), self.settings.seed
+        measured = theorem1((docs, labels), truth, self.negatives.known, clusters, radius=RADIUS, seed=seed)
         batches = self.order.batches(epoch)
-        missed = missed_by_pools((docs, labels), truth, batches, self.negatives, radius=radius, seed=seed)
+        missed = missed_by_pools((docs, labels), truth, batches, self.negatives, radius=RADIUS, seed=seed)
         share = float(seen_L[used_L].mean()) if used_L.any() else 0.0
         return {"labels_seen": share, **measured.as_dict(), "missed_by_batches": missed}
 
@@ -176,11 +179,11 @@ class EncoderTask:
         return figures
 
     @property
-    def vectors(self) -> Searched:
+    def vectors(self) -> EncoderLabelVectors:
         """The vectors of all labels."""
         alone = self.data.augmented and not self.head.reads_texts
         labels = self.data.truth.num_labels
-        return Searched(self.encoder, self.head, self.texts, self.documents, alone, labels)
+        return EncoderLabelVectors(self.encoder, self.head, self.texts, self.documents, alone, labels)
 
     def _begin(self) -> None:
         """Fill the banks if parts need vectors before the first step; initialise rows with vectors of label texts."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from xc_core.classifiers import schedule
 from xc_core.devices import Device
 from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
@@ -20,7 +21,6 @@ from xc_core.progress import Meter, report_paced
 from xc_core.shapes import I64
 from xc_core.train.ahead import prepared
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.optim import schedule
 from xc_core.train.state import History, Number, Position, Task, diverged
 
 _READ_TOGETHER: Final = 64

@@ -1,4 +1,4 @@
-"""The optimiser of an encoder, and the learning rate schedule of every training."""
+"""The optimiser of an encoder."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from xc_core.classifiers.schedule import check_decay, schedule
+from xc_core.classifiers.schedule import check_decay
 from xc_core.distributed import ALONE, World
 from xc_core.params import at_least, below, within
-
-__all__ = ["EncoderOptimizer", "OptimConfig", "schedule"]
 
 
 @dataclass(frozen=True, kw_only=True)

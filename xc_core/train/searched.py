@@ -21,7 +21,7 @@ from xc_core.train.heads import Head
 
 
 @dataclass(frozen=True)
-class Searched:
+class EncoderLabelVectors:
     """The vectors of L labels, as they are when they are read."""
 
     encoder: Encoder

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.classifiers import BiasConfig, LabelTable, Searched, Shard, TableConfig, TableHead, dropped
+from xc_core.classifiers import BiasConfig, LabelTable, Shard, TableConfig, TableHead, TableLabelVectors, dropped
 from xc_core.devices import CPU, Device, put
 from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
@@ -150,7 +150,7 @@ class ClassifierTask:
 
     def start_epoch(self, epoch: int) -> dict[str, float]:
         """Refresh negatives and order on the frozen document vectors and the present rows."""
-        searched = Searched(self.head, self.data.text_LD)
+        searched = TableLabelVectors(self.head, self.data.text_LD)
         figures = self.negatives.refresh(epoch, searched.documents(self.data.doc_ND), searched)
         figures = self.order.refresh(epoch, self.data.doc_ND) | figures
         check_draws(self.head.shard.world, self.order, self.negatives, epoch)
