@@ -57,6 +57,6 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
         return Finding("fault", f"{text}: {error}")
     except XCError as error:
         return Finding("fault", f"{text}: found {error.found}\n{do}")
-    if versions.is_elsewhere(version, mlflow_settings(workspace.root).artifacts):
+    if versions.is_elsewhere(folder, mlflow_settings(workspace.root).artifacts):
         return Finding("fault", f"{text}: found its files under another root, {folder}\n{do}")
     return Finding("ok", text)

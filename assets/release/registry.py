@@ -20,9 +20,8 @@ from assets.release.page import MODEL_PAGE, Page, description, log_page
 from assets.release.versions import (
     download,
     experiment_of,
-    is_elsewhere,
-    is_whole,
     model_name,
+    own_folder,
     set_page,
     set_tags,
     storable,
@@ -172,7 +171,7 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
 def registered(client: Any, name: str, digest: str, artifact_root: str) -> Any | None:
     """Return the newest version of a model, by its digest, whose files are whole and of this project, or None."""
     found = versions_of(client, name, digest)
-    return next((one for one in found if is_whole(one) and not is_elsewhere(one, artifact_root)), None)
+    return next((one for one in found if own_folder(one, artifact_root) is not None), None)
 
 
 @contextmanager

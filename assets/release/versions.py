@@ -27,28 +27,34 @@ def model_name(dataset: str) -> str:
 
 def is_whole(version: Any) -> bool:
     """Return True if the registered files of a version are there and are what they were."""
-    try:
-        return version.tags.get("bundle") in (None, content(version))
-    except (MissingError, CorruptError):
-        return False
+    return whole_folder(version) is not None
 
 
-def content(version: Any) -> str:
-    """Return the digest of the registered files of a version; raise MissingError, CorruptError if they are damaged."""
+def whole_folder(version: Any) -> Path | None:
+    """Return a local folder with the packed model of a version; None if its files are gone or not what they were."""
     from xc_core import artifacts
 
-    return artifacts.verify(download(version), kind="model").digest()
+    try:
+        folder = download(version)
+        _check_content(version, artifacts.verify(folder, kind="model").digest())
+    except (MissingError, CorruptError):
+        return None
+    return folder
 
 
-def is_elsewhere(version: Any, artifact_root: str) -> bool:
+def own_folder(version: Any, artifact_root: str) -> Path | None:
+    """Return the folder of a version whose files are whole and of this project, otherwise None."""
+    folder = whole_folder(version)
+    return None if folder is None or is_elsewhere(folder, artifact_root) else folder
+
+
+def is_elsewhere(folder: Path, artifact_root: str) -> bool:
     """Return True if the files of a version belong to another project: one that was copied keeps their absolute paths.
 
-    They are neither under ``artifact_root`` nor in a copy that this project made.
+    Their ``folder`` is neither under ``artifact_root`` nor in a copy that this project made.
     """
     root = local_folder(artifact_root)
-    if root is None:
-        return False
-    return not any(map(download(version).resolve().is_relative_to, (root, home_of_copies().resolve())))
+    return root is not None and not any(map(folder.resolve().is_relative_to, (root, home_of_copies().resolve())))
 
 
 def check_opens(version: Any) -> None:

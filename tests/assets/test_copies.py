@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from mlflow.exceptions import MlflowException
 
-from assets.release import champions, copies, versions
+from assets.release import champions, copies, health, registry, versions
 from assets.release.registry import Released
+from assets.release.repair import repaired
 from tests.artefacts import started
 from tests.assets.conftest import Store, failing
 from xc_core.artifacts import verify
@@ -67,6 +68,21 @@ def test_a_copy_that_ends_with_an_error_is_deleted_and_a_full_disk_is_called_so(
     with pytest.raises(expected):
         versions.download(store.client.get_model_version("xc-toy", str(released.version)))
     assert not list((tmp_path / copies.HOME / "toy").iterdir())
+
+
+def test_a_version_is_copied_once_per_question(
+    elsewhere: None, store: Store, released: Released, own: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its files belong to the project was asked of another copy of them."""
+    copied: list[int] = []
+    monkeypatch.setattr(
+        versions, "destination", lambda *asked: copied.append(int(asked[-1])) or copies.destination(*asked)
+    )
+    assert "ok" in {finding.level for finding in health.check() if "champion of toy" in finding.text}
+    assert "is whole" in repaired(own, store.client, "toy")
+    digest = verify(own.folder("model", "toy", "ngame"), kind="model").digest()
+    assert registry.registered(store.client, "xc-toy", digest, store.artifacts) is not None
+    assert copied == [released.version] * 3
 
 
 def test_a_place_for_copies_that_cannot_be_made_is_a_storage_error(
