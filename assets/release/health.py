@@ -52,7 +52,7 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     do = f"  do this:  {versions.repair_champion_command(dataset)}"
     try:
         folder = versions.download(version)
-        Model.open(folder, dataset)
+        versions.check_files(version, folder, Model.open(folder, dataset).digest)
     except (RefusedError, StorageError) as error:
         return Finding("fault", f"{text}: {error}")
     except XCError as error:

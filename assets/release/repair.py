@@ -73,5 +73,5 @@ def _recorded(client: Any, dataset: str, old: Any) -> Origin | None:
     with tempfile.TemporaryDirectory() as scratch, suppress(CorruptError):
         files = read(client, dataset, int(old.version), Path(scratch)).files
         contents = {name: path.read_bytes().decode("utf-8", "surrogateescape") for name, path in files.items()}
-        return Origin(dict(old.tags), contents) if contents else None
+        return Origin(versions.lasting(old.tags), contents) if contents else None
     return None

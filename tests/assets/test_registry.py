@@ -24,7 +24,7 @@ from assets.release.gate import Line, Verdict
 from assets.release.origin import origin
 from assets.release.page import Page, description
 from assets.release.registry import Candidate, Released
-from assets.release.versions import check_version, model_name, set_page
+from assets.release.versions import check_version, is_whole, model_name, set_page
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
 from tests.test_bundle import pickled
@@ -182,6 +182,7 @@ def test_the_champion_predicts_by_its_alias_what_the_packed_model_predicts(
         ]
         assert model.predict(texts, params=params) == expected
     assert model.predict([]) == []
+    assert is_whole(store.client.get_model_version("xc-toy", "1")), "files that MLflow adds are no damage"
 
 
 def test_the_model_has_a_schema_with_k_and_tail(released: Released, store: Store) -> None:
