@@ -579,6 +579,22 @@ def test_a_copy_of_a_project_registers_its_model_again_in_its_own_folder(
         assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
 
 
+def test_a_copy_of_a_project_says_that_its_champion_has_files_of_the_original(
+    released: Released, project: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knew before the original was deleted."""
+    note = "note: its files are under another root, "
+    assert note not in xc("promote", "--dataset", "toy", "--version", 1).err
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "copy").as_uri())
+    ended = xc("promote", "--dataset", "toy", "--version", 1)
+    assert ended.out == "models:/xc-toy@champion is version 1\n"
+    assert f"{note}{champion_files(store, 'toy')}; to register them in this project: xc promote --da" in ended.err
+    other = store.client.create_model_version("xc-toy", store.client.get_model_version("xc-toy", "1").source).version
+    aliases.set_champion(store.client, "xc-toy", other)
+    assert note in xc("rollback", "--dataset", "toy").err
+    only_the_first(store)
+
+
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
 def test_a_new_registry_is_called_new(
     ready: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
