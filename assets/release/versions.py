@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.release.copies import bundle_name, destination, failed, home_of_copies
+from assets.release.copies import bundle_name, destination, failed, home_of_copies, repository
 from assets.settings import local_folder
 from xc_core.artifacts import Manifest, sha256_file, verify
 from xc_core.errors import CorruptError, MissingError, first_line
@@ -147,14 +147,13 @@ def download(version: Any) -> Path:
     Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone, CorruptError if
     MLflow's description of them is damaged, or is that of another kind of model, StorageError if they cannot be copied.
     """
-    import mlflow
     from mlflow.exceptions import MlflowException
     from ruamel.yaml import YAMLError
 
     uri, copied = f"models:/{version.name}/{version.version}", None
     try:
         copied = destination(uri, dataset_of(version.name), version.version)
-        folder = Path(mlflow.artifacts.download_artifacts(uri, dst_path=copied))
+        folder = Path(repository(uri).download_artifacts("", dst_path=copied))
         return folder / "artifacts" / bundle_name(folder)
     except (OSError, MlflowException) as error:
         if copied is not None:

@@ -34,6 +34,16 @@ def test_files_on_this_machine_are_read_where_they_are(store: Store, released: R
     assert copies.destination(f"models:/xc-toy/{released.version}", "toy", "1") is None
 
 
+def test_reading_files_on_this_machine_writes_nothing(store: Store, released: Released) -> None:
+    """Another user, or a disk that is read-only, was told that the files are gone, and to register them again."""
+    version = store.client.get_model_version("xc-toy", str(released.version))
+    home = versions.download(version).parents[1]
+    (home / "registered_model_meta").unlink(missing_ok=True)
+    before = {path: path.stat().st_mtime_ns for path in (home, *home.rglob("*"))}
+    assert versions.is_whole(version)
+    assert before == {path: path.stat().st_mtime_ns for path in (home, *home.rglob("*"))}
+
+
 def test_a_version_from_elsewhere_is_copied_into_the_project(
     elsewhere: None, store: Store, released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +74,7 @@ def test_a_copy_that_ends_with_an_error_is_deleted_and_a_full_disk_is_called_so(
 ) -> None:
     """A full disk was called a server that does not answer, or files that are gone."""
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
-    monkeypatch.setattr("mlflow.artifacts.download_artifacts", failing(error))
+    monkeypatch.setattr(versions, "repository", failing(error))
     with pytest.raises(expected):
         versions.download(store.client.get_model_version("xc-toy", str(released.version)))
     assert not list((tmp_path / copies.HOME / "toy").iterdir())
