@@ -52,7 +52,7 @@ class WithTrees(Fusion):
     weight: float = 1.0
     """Weight of the sum of scores, to which the trees' value is added.
 
-    With squared error and ``tail`` 0 that value is about the share of positives, 0 to 1; otherwise its scale differs."""
+    With squared error and ``tail`` 0 that value is about the share of positives, 0 to 1; if not, its scale differs."""
     min_leaf: int = 20
     """Minimum number of pairs in a leaf."""
     tail: float = 0.0
