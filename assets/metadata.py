@@ -34,7 +34,7 @@ def summary(folder: Path, made: Made, show: Callable[[Path], Shown] | None) -> S
     """Return what ``show`` says of an artefact, then its other facts and its size; its plots are among the files."""
     shown = show(folder) if show else Shown()
     facts = {key: value for key, value in made.facts.items() if key not in _HIDDEN}
-    plain = {key: _value(value) for key, value in facts.items() if value is not None}
+    plain = {key: _value(value) for key, value in facts.items() if not _is_empty(value)}
     size = read_manifest(folder).bytes
     own = {key: short(value) for key, value in shown.metadata.items() if value is not None}
     shown.metadata = {**own, **{key: value for key, value in plain.items() if key not in {*own, *shown.first}}}
@@ -42,6 +42,13 @@ def summary(folder: Path, made: Made, show: Callable[[Path], Shown] | None) -> S
     shown.metrics = {**numbers(facts), **shown.metrics}
     shown.files += pictures(folder)
     return shown
+
+
+def _is_empty(value: Any) -> bool:
+    """Return True for a fact that says nothing, such as accepted rows of which there are none."""
+    if isinstance(value, Mapping):
+        return all(map(_is_empty, value.values()))
+    return value is None or value in ("", [])
 
 
 def _value(value: Any) -> Any:

@@ -68,6 +68,19 @@ def test_a_lock_file_without_a_number_is_refused_too(tmp_path: Path) -> None:
             locked(tmp_path / "x", "the thing").__enter__()
 
 
+@pytest.mark.parametrize(("folder", "file"), [(0o777, 0o666), (0o775, 0o664), (0o755, 0o644), (0o700, 0o644)])
+def test_everybody_who_may_write_into_the_folder_of_a_lock_may_lock_it(tmp_path: Path, folder: int, file: int) -> None:
+    """The second user of a project could not train, although all of its folders were shared."""
+    tmp_path.chmod(folder)
+    before = os.umask(0o022)
+    try:
+        with locked(tmp_path / "x", "the thing"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == file
+
+
 def test_a_full_disk_has_locks_without_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise ``xc delete``, which frees space, would be refused for want of a block."""
 

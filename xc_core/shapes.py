@@ -124,7 +124,14 @@ class TokenBatch:
         return len(self.lengths_B)
 
 
-@dataclass(frozen=True, slots=True)
+def repeated(ids_NK: I32) -> tuple[I64, I32]:
+    """Return the rows that have a label more than once, and this label, for each repetition."""
+    ordered_NK = np.sort(ids_NK, axis=1)
+    rows, places = np.nonzero((ordered_NK[:, 1:] == ordered_NK[:, :-1]) & (ordered_NK[:, 1:] != PAD_ID))
+    return rows, ordered_NK[rows, places]
+
+
+@dataclass(frozen=True)
 class Shortlist:
     """The K best labels of each of N documents.
 

@@ -33,12 +33,16 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     return _asked(workspace, dataset)
 
 
-def write_pointer(workspace: Workspace, dataset: str) -> None:
-    """Write the pointer to the new champion; a version whose files are gone, damaged or cannot be copied has none."""
+def write_pointer(workspace: Workspace, dataset: str) -> Path | None:
+    """Write the pointer to the new champion and return its folder.
+
+    A version whose files are gone, damaged or cannot be copied has none.
+    """
     with suppress(MissingError, CorruptError, StorageError):
         found = champion(workspace, dataset)
         if found is not None:
-            found.fetch()
+            return found.fetch()
+    return None
 
 
 def _asked(workspace: Workspace, dataset: str) -> Champion | None:

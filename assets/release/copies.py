@@ -90,14 +90,23 @@ def _age(path: Path) -> int:
     return 0
 
 
-def _is_here(uri: str) -> bool:
-    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+def repository(uri: str) -> Any:
+    """Return MLflow's access to the files of a version.
+
+    ``mlflow.artifacts`` also writes a file into the folder, which the user who asks may not be allowed to.
+    """
     from mlflow.store.artifact.models_artifact_repo import ModelsArtifactRepository
 
     found: Any = ModelsArtifactRepository(uri)
     while isinstance(found, ModelsArtifactRepository):
         found = found.repo
-    return isinstance(found, LocalArtifactRepository)
+    return found
+
+
+def _is_here(uri: str) -> bool:
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+
+    return isinstance(repository(uri), LocalArtifactRepository)
 
 
 @cache

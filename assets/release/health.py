@@ -52,11 +52,11 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     do = f"  do this:  {versions.repair_champion_command(dataset)}"
     try:
         folder = versions.download(version)
-        Model.open(folder, dataset)
+        versions.check_files(version, folder, Model.open(folder, dataset).digest)
     except (RefusedError, StorageError) as error:
         return Finding("fault", f"{text}: {error}")
     except XCError as error:
         return Finding("fault", f"{text}: found {error.found}\n{do}")
-    if versions.is_elsewhere(version, mlflow_settings(workspace.root).artifacts):
+    if versions.is_elsewhere(folder, mlflow_settings(workspace.root).artifacts):
         return Finding("fault", f"{text}: found its files under another root, {folder}\n{do}")
     return Finding("ok", text)

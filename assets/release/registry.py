@@ -18,11 +18,13 @@ from assets.release.best import BEST
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description, log_page
 from assets.release.versions import (
+    AROUND,
+    digest_around,
     download,
     experiment_of,
-    is_elsewhere,
-    is_whole,
+    lasting,
     model_name,
+    own_folder,
     set_page,
     set_tags,
     storable,
@@ -172,7 +174,7 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
 def registered(client: Any, name: str, digest: str, artifact_root: str) -> Any | None:
     """Return the newest version of a model, by its digest, whose files are whole and of this project, or None."""
     found = versions_of(client, name, digest)
-    return next((one for one in found if is_whole(one) and not is_elsewhere(one, artifact_root)), None)
+    return next((one for one in found if own_folder(one, artifact_root) is not None), None)
 
 
 @contextmanager
@@ -246,7 +248,8 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
 def _check_logged(client: Any, name: str, version: int, candidate: Candidate) -> None:
     """Delete a version that holds another model than the candidate, and raise MovedError.
 
-    Otherwise its files are on the disk at the end: an alias that points at them would survive a power cut.
+    Otherwise its files are on the disk at the end: an alias that points at them would survive a power cut. A tag has
+    the digest of those around the packed model.
     Raises MissingError, CorruptError for files that cannot be read; they may be whole, so the version stays, as it does
     after a StorageError.
     """
@@ -255,6 +258,7 @@ def _check_logged(client: Any, name: str, version: int, candidate: Candidate) ->
         whole = folder.parents[1]
         for path in (*whole.rglob("*"), whole, *whole.parents[:4]):  # MLflow makes up to four folders above it
             synced(path)
+        set_tags(client, name, version, {AROUND: digest_around(folder)})
         return
     client.delete_model_version(name, str(version))
     raise MovedError(
@@ -271,7 +275,7 @@ def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) ->
     """
     with _registering(client, candidate):
         version = _new_version(client, artifact_root, candidate)
-    set_tags(client, old.name, version, {**old.tags, **candidate.origin.tags, "repairs": str(old.version)})
+    set_tags(client, old.name, version, {**lasting(old.tags), **candidate.origin.tags, "repairs": str(old.version)})
     if old.description:
         client.update_model_version(old.name, str(version), old.description)
     with candidate.moving():

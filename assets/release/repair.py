@@ -29,8 +29,8 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
     name = versions.model_name(dataset)
     old = _to_repair(client, name, number)
     artifact_root = mlflow_settings(workspace.root).artifacts
-    if versions.is_whole(old) and not versions.is_elsewhere(old, artifact_root):
-        Model.open(versions.download(old), dataset)
+    if (folder := versions.own_folder(old, artifact_root)) is not None:
+        Model.open(folder, dataset)
         return f"version {old.version} of {name} is whole"
     digest = old.tags.get("bundle", "")
     for recipe in workspace.params.recipes(dataset):
@@ -73,5 +73,5 @@ def _recorded(client: Any, dataset: str, old: Any) -> Origin | None:
     with tempfile.TemporaryDirectory() as scratch, suppress(CorruptError):
         files = read(client, dataset, int(old.version), Path(scratch)).files
         contents = {name: path.read_bytes().decode("utf-8", "surrogateescape") for name, path in files.items()}
-        return Origin(dict(old.tags), contents) if contents else None
+        return Origin(versions.lasting(old.tags), contents) if contents else None
     return None

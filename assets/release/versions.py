@@ -7,13 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.release.copies import bundle_name, destination, failed, home_of_copies
+from assets.release.copies import bundle_name, destination, failed, home_of_copies, repository
 from assets.settings import local_folder
+from xc_core.artifacts import Manifest, sha256_file, verify
 from xc_core.errors import CorruptError, MissingError, first_line
 
 if TYPE_CHECKING:
     from mlflow.exceptions import MlflowException
 
+AROUND: Final = "around"
+"""Tag: digest of the files around the packed model; versions that were registered before 2026-11-27 have none."""
+_READ: Final = "registered_model_meta"
+"""File that MLflow writes when a version is read."""
 _ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for a missing model or version, and for a missing alias."""
 _LONGEST_TAG: Final = 5000
@@ -27,28 +32,32 @@ def model_name(dataset: str) -> str:
 
 def is_whole(version: Any) -> bool:
     """Return True if the registered files of a version are there and are what they were."""
+    return whole_folder(version) is not None
+
+
+def whole_folder(version: Any) -> Path | None:
+    """Return a local folder with the packed model of a version; None if its files are gone or not what they were."""
     try:
-        return version.tags.get("bundle") in (None, content(version))
+        folder = download(version)
+        check_files(version, folder, verify(folder, kind="model").digest())
     except (MissingError, CorruptError):
-        return False
+        return None
+    return folder
 
 
-def content(version: Any) -> str:
-    """Return the digest of the registered files of a version; raise MissingError, CorruptError if they are damaged."""
-    from xc_core import artifacts
+def own_folder(version: Any, artifact_root: str) -> Path | None:
+    """Return the folder of a version whose files are whole and of this project, otherwise None."""
+    folder = whole_folder(version)
+    return None if folder is None or is_elsewhere(folder, artifact_root) else folder
 
-    return artifacts.verify(download(version), kind="model").digest()
 
-
-def is_elsewhere(version: Any, artifact_root: str) -> bool:
+def is_elsewhere(folder: Path, artifact_root: str) -> bool:
     """Return True if the files of a version belong to another project: one that was copied keeps their absolute paths.
 
-    They are neither under ``artifact_root`` nor in a copy that this project made.
+    Their ``folder`` is neither under ``artifact_root`` nor in a copy that this project made.
     """
     root = local_folder(artifact_root)
-    if root is None:
-        return False
-    return not any(map(download(version).resolve().is_relative_to, (root, home_of_copies().resolve())))
+    return root is not None and not any(map(folder.resolve().is_relative_to, (root, home_of_copies().resolve())))
 
 
 def check_opens(version: Any) -> None:
@@ -62,12 +71,16 @@ def check_opens(version: Any) -> None:
 
     with advising(f"{repair_command(version)}; the champion is unchanged"):
         model = Model.open(download(version), dataset_of(version.name))
-        _check_content(version, model.digest)
+        check_files(version, model.folder, model.digest)
     model.predictor()
 
 
-def _check_content(version: Any, digest: str) -> None:
-    """Raise CorruptError if the files of a version, with this digest, are not those that were registered."""
+def check_files(version: Any, folder: Path, digest: str) -> None:
+    """Raise CorruptError if the files of a version are not those that were registered.
+
+    Its packed model is in ``folder`` and has this digest; it may be whole while the code that MLflow serves it with, or
+    another file around it, is damaged.
+    """
     registered = version.tags.get("bundle", digest)
     if digest != registered:
         raise CorruptError(
@@ -75,6 +88,31 @@ def _check_content(version: Any, digest: str) -> None:
             expected=f"{registered[:12]}, which was registered",
             do=repair_command(version),
         )
+    if AROUND in version.tags and digest_around(folder) != version.tags[AROUND]:
+        raise CorruptError(
+            f"{folder.parents[1]}, where a file around the packed model is missing or has changed",
+            expected=f"the files that were registered as {version.name} version {version.version}",
+            do=repair_command(version),
+        )
+
+
+def lasting(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of a version that one which replaces it has too; MLflow writes other files around its model."""
+    return {name: value for name, value in tags.items() if name != AROUND}
+
+
+def digest_around(folder: Path) -> str:
+    """Return the digest of all files of a version outside its packed model ``folder``.
+
+    Files that are written when a version is read or served are left out.
+    """
+    home, files = folder.parents[1], {}
+    for path in home.rglob("*"):
+        name = path.relative_to(home)
+        written_later = name.name == _READ or "__pycache__" in name.parts or name.name.startswith(".")
+        if path.is_file() and not path.is_relative_to(folder) and not written_later:
+            files[name.as_posix()] = {"sha256": sha256_file(path)}
+    return Manifest(AROUND, files).digest()
 
 
 def repair_command(version: Any) -> str:
@@ -109,14 +147,13 @@ def download(version: Any) -> Path:
     Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone, CorruptError if
     MLflow's description of them is damaged, or is that of another kind of model, StorageError if they cannot be copied.
     """
-    import mlflow
     from mlflow.exceptions import MlflowException
     from ruamel.yaml import YAMLError
 
     uri, copied = f"models:/{version.name}/{version.version}", None
     try:
         copied = destination(uri, dataset_of(version.name), version.version)
-        folder = Path(mlflow.artifacts.download_artifacts(uri, dst_path=copied))
+        folder = Path(repository(uri).download_artifacts("", dst_path=copied))
         return folder / "artifacts" / bundle_name(folder)
     except (OSError, MlflowException) as error:
         if copied is not None:

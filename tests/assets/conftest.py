@@ -120,11 +120,9 @@ class Registry:
 
 @pytest.fixture
 def versions(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    whole, opens, folder = released_versions.is_whole, released_versions.check_opens, str(tmp_path / "versions")
-    elsewhere = released_versions.is_elsewhere
-    monkeypatch.setattr(registry, "is_whole", lambda version: version.source == folder or whole(version))
+    found, opens, folder = released_versions.own_folder, released_versions.check_opens, str(tmp_path / "versions")
     monkeypatch.setattr(
-        registry, "is_elsewhere", lambda version, root: version.source != folder and elsewhere(version, root)
+        registry, "own_folder", lambda version, root: folder if version.source == folder else found(version, root)
     )
     for module in (aliases, released_versions):
         monkeypatch.setattr(module, "check_opens", lambda version: version.source == folder or opens(version))

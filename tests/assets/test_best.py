@@ -80,8 +80,10 @@ def gated(versions: Registry, own: Workspace, monkeypatch: pytest.MonkeyPatch) -
     found = Gated(versions, own)
     monkeypatch.setattr(acceptance, "measured", found.measured)
     monkeypatch.setattr(released_versions, "download", found.download)
-    whole: Callable[..., bool] = registry.is_whole
-    monkeypatch.setattr(registry, "is_whole", lambda one: int(one.version) not in found.gone and whole(one))
+    whole: Callable[..., Path | None] = registry.own_folder
+    monkeypatch.setattr(
+        registry, "own_folder", lambda one, root: None if int(one.version) in found.gone else whole(one, root)
+    )
     return found
 
 

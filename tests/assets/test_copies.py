@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from mlflow.exceptions import MlflowException
 
-from assets.release import champions, copies, versions
+from assets.release import champions, copies, health, registry, versions
 from assets.release.registry import Released
+from assets.release.repair import repaired
 from tests.artefacts import started
 from tests.assets.conftest import Store, failing
 from xc_core.artifacts import verify
@@ -31,6 +32,16 @@ def test_files_on_this_machine_are_read_where_they_are(store: Store, released: R
     folder = versions.download(version)
     assert folder.is_relative_to(store.artifacts.removeprefix("file://"))
     assert copies.destination(f"models:/xc-toy/{released.version}", "toy", "1") is None
+
+
+def test_reading_files_on_this_machine_writes_nothing(store: Store, released: Released) -> None:
+    """Another user, or a disk that is read-only, was told that the files are gone, and to register them again."""
+    version = store.client.get_model_version("xc-toy", str(released.version))
+    home = versions.download(version).parents[1]
+    (home / "registered_model_meta").unlink(missing_ok=True)
+    before = {path: path.stat().st_mtime_ns for path in (home, *home.rglob("*"))}
+    assert versions.is_whole(version)
+    assert before == {path: path.stat().st_mtime_ns for path in (home, *home.rglob("*"))}
 
 
 def test_a_version_from_elsewhere_is_copied_into_the_project(
@@ -63,10 +74,25 @@ def test_a_copy_that_ends_with_an_error_is_deleted_and_a_full_disk_is_called_so(
 ) -> None:
     """A full disk was called a server that does not answer, or files that are gone."""
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
-    monkeypatch.setattr("mlflow.artifacts.download_artifacts", failing(error))
+    monkeypatch.setattr(versions, "repository", failing(error))
     with pytest.raises(expected):
         versions.download(store.client.get_model_version("xc-toy", str(released.version)))
     assert not list((tmp_path / copies.HOME / "toy").iterdir())
+
+
+def test_a_version_is_copied_once_per_question(
+    elsewhere: None, store: Store, released: Released, own: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its files belong to the project was asked of another copy of them."""
+    copied: list[int] = []
+    monkeypatch.setattr(
+        versions, "destination", lambda *asked: copied.append(int(asked[-1])) or copies.destination(*asked)
+    )
+    assert "ok" in {finding.level for finding in health.check() if "champion of toy" in finding.text}
+    assert "is whole" in repaired(own, store.client, "toy")
+    digest = verify(own.folder("model", "toy", "ngame"), kind="model").digest()
+    assert registry.registered(store.client, "xc-toy", digest, store.artifacts) is not None
+    assert copied == [released.version] * 3
 
 
 def test_a_place_for_copies_that_cannot_be_made_is_a_storage_error(

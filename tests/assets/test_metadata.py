@@ -36,6 +36,13 @@ def test_facts_are_shown_and_settings_are_not(folder: Path) -> None:
     assert found.files == []
 
 
+def test_facts_that_say_nothing_are_left_out(folder: Path) -> None:
+    """A page of Dagster had rows with [] and {}."""
+    none = {"allow": [], "accepted": {"documents": {}, "labels": {}}, "alike_labels": {}, "note": ""}
+    some = {"empty_texts": 0, "accepted_rows": {"documents": {"empty-text": 1}, "labels": {}}}
+    assert list(summary(folder, made(**none, **some), None).metadata) == ["rows", *some, "megabytes"]
+
+
 def test_what_a_stage_shows_itself_replaces_its_facts(folder: Path) -> None:
     own = Shown({}, {"rows": 4, "loss": 0.000012345678, "none": None}, {"rows": 5.0}, [folder / "report.json"])
     found = summary(folder, made(), {folder: own}.get)

@@ -19,6 +19,7 @@ from assets.release import candidate as candidates
 from assets.release.lineage import read
 from assets.release.origin import ARTEFACTS, FOLDER
 from assets.release.registry import Released
+from assets.release.versions import AROUND, digest_around
 from tests.assets.conftest import Registry, Store, champion_files
 from tests.cli.conftest import Xc, entry, offered
 from tests.conftest import TOY_CHANGES
@@ -441,11 +442,39 @@ def test_a_damaged_champion_is_seen_and_repaired(damaged: Path, xc: Xc, store: S
     version = aliases.version_of(store.client, "xc-toy", aliases.CHAMPION)
     assert version is not None
     assert ended.out == f"version {version.version} of xc-toy replaces version 1, with the same content\n"
-    assert {**before.tags, "repairs": "1"} == version.tags
+    assert version.tags == {**before.tags, "repairs": "1", AROUND: digest_around(champion_files(store, "toy"))}
     assert version.description == before.description
     assert "previous" not in pointed(store), "the damaged version cannot be rolled back to"
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert xc("promote", "--dataset", "toy", "--repair").out == f"version {version.version} of xc-toy is whole\n"
+
+
+def test_a_damaged_file_around_the_packed_model_is_seen_and_repaired(
+    released: Released, project: Workspace, store: Store, xc: Xc
+) -> None:
+    """The code and the settings that MLflow serves the model with; its weights are whole."""
+    home = champion_files(store, "toy").parents[1]
+    for name in ("serving.py", "code/xc_core/errors.py", "requirements.txt", "MLmodel"):
+        content = (home / name).read_bytes()
+        for wrong in (b"\x93\xf1\x00", content + b"\n", None):
+            try:
+                (home / name).unlink() if wrong is None else (home / name).write_bytes(wrong)
+                (fault,) = [finding.text for finding in health.check() if finding.level == "fault"]
+                assert "xc promote --dataset toy --repair" in fault, (name, wrong)
+            finally:
+                (home / name).write_bytes(content)
+    code = (home / "serving.py").read_bytes()
+    (home / "serving.py").write_bytes(b"\x93\xf1\x00")
+    try:
+        asked = ("promote", "--dataset", "toy", "--version", 1)
+        xc(*asked).refused(74, "a file around the packed model is missing or has changed", "--repair; the champion is")
+        assert "replaces version 1, with the same content" in xc("promote", "--dataset", "toy", "--repair").out
+    finally:
+        (home / "serving.py").write_bytes(code)
+    assert champion_files(store, "toy").parents[1] != home
+    assert not any(finding.level == "fault" for finding in health.check())
+    assert xc("promote", "--dataset", "toy", "--repair").out.endswith("is whole\n")
+    only_the_first(store)
 
 
 @pytest.mark.parametrize("origin", ["whole", "damaged", "gone"])
@@ -548,6 +577,22 @@ def test_a_copy_of_a_project_registers_its_model_again_in_its_own_folder(
         ended = xc("promote", "--dataset", "toy", "--recipe", "ngame")
         assert ended.out == f"models:/xc-toy@champion is version {number}\n"
         assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
+
+
+def test_a_copy_of_a_project_says_that_its_champion_has_files_of_the_original(
+    released: Released, project: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knew before the original was deleted."""
+    note = "note: its files are under another root, "
+    assert note not in xc("promote", "--dataset", "toy", "--version", 1).err
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "copy").as_uri())
+    ended = xc("promote", "--dataset", "toy", "--version", 1)
+    assert ended.out == "models:/xc-toy@champion is version 1\n"
+    assert f"{note}{champion_files(store, 'toy')}; to register them in this project: xc promote --da" in ended.err
+    other = store.client.create_model_version("xc-toy", store.client.get_model_version("xc-toy", "1").source).version
+    aliases.set_champion(store.client, "xc-toy", other)
+    assert note in xc("rollback", "--dataset", "toy").err
+    only_the_first(store)
 
 
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])

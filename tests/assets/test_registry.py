@@ -19,12 +19,13 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from assets.markdown import escaped
 from assets.release import aliases, registry
+from assets.release import versions as released_versions
 from assets.release.candidate import candidate
 from assets.release.gate import Line, Verdict
 from assets.release.origin import origin
 from assets.release.page import Page, description
 from assets.release.registry import Candidate, Released
-from assets.release.versions import check_version, model_name, set_page
+from assets.release.versions import check_version, is_whole, model_name, set_page
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
 from tests.test_bundle import pickled
@@ -182,6 +183,7 @@ def test_the_champion_predicts_by_its_alias_what_the_packed_model_predicts(
         ]
         assert model.predict(texts, params=params) == expected
     assert model.predict([]) == []
+    assert is_whole(store.client.get_model_version("xc-toy", "1")), "files that MLflow adds are no damage"
 
 
 def test_the_model_has_a_schema_with_k_and_tail(released: Released, store: Store) -> None:
@@ -299,7 +301,7 @@ def test_a_failing_registration_leaves_the_last_champion_in_place(
 def test_a_champion_whose_files_are_gone_is_an_error_that_names_it(
     released: Released, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", failing(OSError("No such file or directory: 'x'")))
+    monkeypatch.setattr(released_versions, "repository", failing(OSError("No such file or directory: 'x'")))
     with pytest.raises(MissingError, match="no files of xc-toy version 1") as caught:
         champion_files(store, "toy")
     assert caught.value.do == "xc promote --dataset toy --version 1 --repair"
@@ -376,7 +378,7 @@ def test_a_version_whose_files_cannot_be_read_back_is_not_deleted(
 ) -> None:
     """A full disk or a lost network says nothing about the files."""
     own = replace(candidate(releasing, "toy", "ngame"), dataset="unread", judge=passing)
-    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", failing(OSError("No space left on device")))
+    monkeypatch.setattr(released_versions, "repository", failing(OSError("No space left on device")))
     with pytest.raises(MissingError, match="No space left on device"):
         registry.register(store.client, store.artifacts, own)
     (version,) = store.client.search_model_versions("name = 'xc-unread'")

@@ -99,7 +99,7 @@ def test_a_repair_leaves_another_challenger_and_makes_no_previous(
 def test_a_damaged_packed_model_repairs_nothing(
     released: Released, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(released_versions, "is_whole", lambda version: False)
+    monkeypatch.setattr(released_versions, "own_folder", lambda version, artifact_root: None)
     spoil(own)
     with pytest.raises(CorruptError):
         repair.repaired(own, store.client, "toy")
@@ -112,7 +112,6 @@ def test_files_belong_to_the_project_whatever_path_leads_to_its_artifact_root(
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
-    monkeypatch.setattr(released_versions, "download", lambda version: version)
     for root in ((tmp_path / "link").as_uri(), (tmp_path / "disk").as_uri()):
         assert not any(released_versions.is_elsewhere(tmp_path / name / "1", root) for name in ("link", "disk"))
         assert released_versions.is_elsewhere(tmp_path / "1", root)

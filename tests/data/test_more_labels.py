@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import write_lines
 from tests.data.spoil import put_json
+from tests.data.test_split_off import write
 from tests.data.worlds import FILTERS, LAYOUTS, small_world, write_filters
 from xc_core import artifacts
 from xc_core.data.checks import Allowed, accepted_sentence
@@ -113,6 +114,15 @@ def test_accepted_rows_are_counted_as_by_an_ingest(tmp_path: Path) -> None:
         "documents": {"empty-text": 1},
         "labels": {"empty-text": 1, "clean-text": 2, "unseen-labels": 2},
     }
+
+
+def test_labels_that_our_own_split_left_in_test_only_are_not_counted_as_accepted(tmp_path: Path) -> None:
+    raw = write(tmp_path / "raw")
+    before = made(raw, tmp_path / "before", IngestConfig())
+    assert before.labels_in_test_only > 0
+    add(raw, IngestConfig(), before, pl.DataFrame({"uid": ["z1"], "title": ["meadow"], "content": [""]}))
+    quick = made(raw, tmp_path / "quick", IngestConfig(allow=("unseen-labels",)), before)
+    assert artifacts.read_made(quick.folder).facts["accepted"]["labels"] == {"unseen-labels": 1}
 
 
 def test_a_corpus_of_an_earlier_version_names_accepted_rows_without_a_number(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.arrays import unit as unit_vectors
 from tests.naive import search as naive
 from xc_core.ann import Exact
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, XCError
 from xc_core.fusion import FittedFusion, Inputs, RegressionTree, Sum, Tree, summed
 from xc_core.infer import score
 from xc_core.infer.score import Scorer, candidates, distinct, values
@@ -26,7 +26,7 @@ from xc_core.scores import FittedScore, Neighbours, Query, ScoreData
 from xc_core.scores.frequency import Counts
 from xc_core.scores.noise import LogNoise
 from xc_core.scores.vectors import VectorScore
-from xc_core.shapes import F32, PAD_ID
+from xc_core.shapes import F32, I32, PAD_ID
 
 LABELS, WIDTH, DOCUMENTS = 23, 6, 11
 
@@ -260,3 +260,43 @@ def test_a_score_that_proposes_nothing_cannot_be_ranked_alone() -> None:
     assert scorer.searching(Query(DOCS[:1])) == {"label_text", "classifier"}
     with pytest.raises(ConfigError, match="one of classifier, label_text"):
         stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"frequency": scorer.fusion}, "ranking", ["frequency"]))
+
+
+class Repeating(Counts):
+    """A score of a plug-in that proposes the most frequent label three times."""
+
+    def candidates(self, query: Query, k: int) -> I32:
+        return np.tile(np.array([LABELS - 1, 3, LABELS - 1, LABELS - 1], np.int32), (len(query), 1))
+
+
+@pytest.mark.parametrize("others", [(), ("classifier",)], ids=["one", "two"])
+def test_a_label_that_a_score_proposes_twice_is_ranked_once(others: tuple[str, ...]) -> None:
+    """The only score that searches, and each score in the ablation, answered with it each time."""
+    scores = {"repeating": Repeating(np.arange(LABELS, dtype=np.int64)), **{name: SCORES[name] for name in others}}
+    scorer = make(add=tuple(scores), scores=scores)
+    rules = {"fusion": scorer.fusion, "repeating": scorer.fusion}
+    found = stacked(scorer.blocks(DOCS, np.arange(DOCUMENTS), no_texts, rules, "ranking", ["repeating"]))
+    assert found["repeating"].ids_NK.tolist() == [[LABELS - 1, 3, PAD_ID, PAD_ID]] * DOCUMENTS
+    assert [list(rows).count(LABELS - 1) for rows in found["fusion"].ids_NK] == [1] * DOCUMENTS
+
+
+class Wrong(Counts):
+    """A score that names no label, or has no number, when it is asked alone."""
+
+    def candidates(self, query: Query, k: int) -> I32:
+        return np.zeros((len(query), 1), np.int32)
+
+    def alone(self, query: Query, k: int) -> I32:
+        return np.full((len(query), 1), int(self.count_L[0]), np.int32)
+
+    def values(self, query: Query, ids_NK: I32) -> F32:
+        return np.where(ids_NK == 5, np.nan, 0.0).astype(np.float32)
+
+
+@pytest.mark.parametrize(("label", "found"), [(LABELS, "fix the method alone"), (5, "not finite")])
+def test_what_a_score_proposes_alone_is_checked_too(label: int, found: str) -> None:
+    """A wrong label, or NaN, was a wrong figure of the ablation."""
+    scores = {"wrong": Wrong(np.full(LABELS, label, np.int64))}
+    scorer = make(add=("wrong",), scores=scores)
+    with pytest.raises(XCError, match=found):
+        stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"wrong": scorer.fusion}, "ranking", ["wrong"]))

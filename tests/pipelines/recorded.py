@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -58,8 +59,7 @@ def silent_mlflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     monkeypatch.setattr(mlflow, "MlflowClient", lambda *_, **__: client)
     monkeypatch.setattr(mlflow, "set_tracking_uri", lambda _: None)
     monkeypatch.setattr(mlflow.artifacts, "list_artifacts", lambda **_: ["MLmodel"])
-    monkeypatch.setattr(registry, "is_whole", lambda version: True)
-    monkeypatch.setattr(registry, "is_elsewhere", lambda version, artifact_root: False)
+    monkeypatch.setattr(registry, "own_folder", lambda version, artifact_root: Path())
     passed = Verdict((Line("opens and answers", True, "40 texts"),), "40 documents")
     monkeypatch.setattr(Judge, "__call__", lambda self, version, champion: passed)
     return client

@@ -9,7 +9,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.release import registry
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
 from tests.pipelines.recorded import Recorded
@@ -53,7 +52,6 @@ def judged(monkeypatch: pytest.MonkeyPatch, passes: bool) -> list[tuple[str, Any
         return Verdict((Line("tail recall@5", passes, "10.00 against 20.00"),), "40 documents")
 
     monkeypatch.setattr(Judge, "__call__", judge)
-    monkeypatch.setattr(registry, "is_whole", lambda version: True)
     return asked
 
 

@@ -82,7 +82,7 @@ class ReleaseConfig:
     `xc promote` makes it champion."""
     max_bin_drop: float = 2.0
     """Points of recall@5 that labels of the head, torso or tail may lose. Fewer documents have them, so a larger loss
-    counts only if its paired interval excludes 0."""
+    counts only if its paired interval excludes 0 and at least 6 documents differ."""
     max_slower: float = 2.0
     """Latency of a single text, as a multiple of the champion's."""
     max_larger: float = 2.0

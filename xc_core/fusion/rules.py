@@ -49,7 +49,9 @@ class WithTrees(Fusion):
     features: tuple[str, ...] = ()
     """Scores that the trees read; if empty, all scores."""
     weight: float = 1.0
-    """Weight of the plain sum; the trees' value is a share of positives, between 0 and 1."""
+    """Weight of the sum of scores, to which the trees' value is added.
+
+    With squared error and ``tail`` 0 that value is about the share of positives, 0 to 1; if not, its scale differs."""
     min_leaf: int = 20
     """Minimum number of pairs in a leaf."""
     tail: float = 0.0

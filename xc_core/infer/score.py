@@ -16,7 +16,7 @@ from xc_core.errors import ConfigError, XCError
 from xc_core.fusion import FittedFusion
 from xc_core.progress import Meter
 from xc_core.scores import FittedScore, Query
-from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
+from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist, repeated
 
 DOCS_AT_ONCE: Final = 2048
 """Documents whose candidates are held at a time."""
@@ -36,7 +36,7 @@ def candidates(scores: Mapping[str, FittedScore], query: Query, k: int) -> I32:
             do="add one to the recipe's scores",
         )
     if len(found) == 1:
-        return found[0]
+        return _once(found[0])
     ids_NK = distinct(np.concatenate(found, axis=1))
     return ids_NK[:, : int((ids_NK != PAD_ID).sum(1).max(initial=0))]  # labels that two scores propose left holes
 
@@ -53,12 +53,12 @@ def _do(method: str, name: str) -> str:
     return f"fix the method {method} of the score; python -m pytest tests/contracts -k {name} tests it"
 
 
-def _labels(name: str, score: FittedScore, ids_NK: I32) -> I32:
+def _labels(name: str, score: FittedScore, ids_NK: I32, method: str = "candidates") -> I32:
     if ids_NK.size and not PAD_ID <= ids_NK.min() <= ids_NK.max() < score.num_labels:
         raise XCError(
             f"candidates of the score {name!r} from {ids_NK.min()} to {ids_NK.max()}",
             expected=f"labels from 0 to {score.num_labels - 1:,}, or {PAD_ID} for a hole",
-            do=_do("candidates", name),
+            do=_do(method, name),
         )
     return ids_NK
 
@@ -148,11 +148,17 @@ class Scorer:
                 expected=f"one of {', '.join(sorted(self.searching(query)))}",
                 do="rank it among the candidates of all scores",
             )
-        return Shortlist.ranked(ids_NK, score.values(query, ids_NK))
+        ids_NK = _once(_labels(name, score, ids_NK, "alone"))
+        return Shortlist.ranked(ids_NK, _finite(name, score.values(query, ids_NK), ids_NK))
 
 
 def _part(texts: Callable[[], list[str]], part: slice) -> list[str]:
     return texts()[part]
+
+
+def _once(ids_NK: I32) -> I32:
+    """Return the ids as they are or, if a score names a label of a document twice, each of them once."""
+    return distinct(ids_NK) if len(repeated(ids_NK)[0]) else ids_NK
 
 
 def distinct(ids_NK: I32) -> I32:
