@@ -316,10 +316,12 @@ def inboxes(workspace: Workspace, instance: dg.DagsterInstance) -> Ticker:
 def test_every_drop_is_prepared_and_then_refreshed(workspace: Workspace, inboxes: Ticker) -> None:
     states = {dataset: drop(workspace, dataset) for dataset in ("toy", "other")}
     assert inboxes.tick().skip_message == "other: files are still arriving; toy: files are still arriving"
-    assert inboxes.requested() == [
+    wanted = [
         (f"inbox/{dataset}/{states[dataset]}", None, dataset, {"xc/next": "refresh", "xc/inbox": states[dataset]})
         for dataset in ("other", "toy")
     ]
+    assert inboxes.requested() == wanted
+    assert inboxes.requested() == wanted, "the same keys until there is a run: Dagster starts one run for a key"
     assert sorted(inboxes.instance.get_dynamic_partitions("dataset")) == ["other", "toy"]
 
 
@@ -368,7 +370,8 @@ def test_a_drop_is_requested_once_whatever_the_status_of_its_run(
     found = inboxes.tick()
     assert found.run_requests == []
     assert found.skip_message.startswith(f"toy: run {run} ")
-    assert ("could not ingest" in found.skip_message) is (status in {"FAILURE", "CANCELED"})
+    advice = "could not ingest the files; fix them, or re-execute that run"
+    assert (advice in found.skip_message) is (status in {"FAILURE", "CANCELED"})
 
 
 def test_files_that_were_ingested_may_come_again_and_runs_before_that_do_not_count(
