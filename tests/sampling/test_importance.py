@@ -271,9 +271,6 @@ def test_a_running_search_is_part_of_the_state() -> None:
         ({"ahead": 1, "warmup_epochs": 1}, "ahead 1\n  expected: less than 1"),
         ({"ahead": 2, "warmup_epochs": 3, "refresh_every": 1}, "ahead 2\n  expected: less than 2"),
         ({"search_in": "row"}, "search_in 'row'\n  expected: texts or rows"),
-        ({"curriculum": -1.0}, "curriculum -1.0"),
-        ({"draws": 0}, "draws 0"),
-        ({"draw": 1}, "a setting of the source of negatives 'importance': .*hard, .*uniform, draws, curriculum"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any], message: str) -> None:
