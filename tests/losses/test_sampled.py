@@ -350,7 +350,7 @@ def test_bias_removal_brings_the_optimum_to_the_softmax_optimum_if_the_loss_need
     found = scores.detach()
     raw, corrected = found.softmax(1), (found + p_n.log()).softmax(1)
     right, wrong = (raw, corrected) if settings.unbiased else (corrected, raw)
-    np.testing.assert_allclose(right.numpy(), p.numpy(), atol=2e-4)
+    np.testing.assert_allclose(right.numpy(), p.numpy(), atol=1e-5)
     assert float((wrong - p).abs().max()) > 0.1
 
 
