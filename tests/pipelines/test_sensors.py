@@ -16,6 +16,7 @@ from assets import inbox, staleness
 from assets.partitions import sync
 from pipelines import sensors
 from pipelines.definitions import build
+from tests.pipelines.conftest import QUIET
 from tests.pipelines.ticker import Ticker
 from xc_core import artifacts
 from xc_core.chain import Workspace
@@ -57,9 +58,8 @@ def finish(instance: dg.DagsterInstance, job: str, *, fails: bool = False, **tag
     def stub() -> None:
         step()
 
-    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     named = {name.replace("_", "/"): value for name, value in tags.items()}
-    return stub.execute_in_process(quiet, instance, tags=named, raise_on_error=False).run_id
+    return stub.execute_in_process(QUIET, instance, tags=named, raise_on_error=False).run_id
 
 
 # definitions
@@ -209,9 +209,8 @@ def test_after_somebody_materialised_the_evaluation_the_recipes_are_compared(
     def made() -> None: ...
 
     own = dg.Definitions(assets=[made], jobs=[dg.define_asset_job("retrain")]).resolve_job_def(job)
-    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     run = own.execute_in_process(
-        quiet, instance, tags={"dagster/partition": "toy|ngame"}, asset_selection=[dg.AssetKey(name)]
+        QUIET, instance, tags={"dagster/partition": "toy|ngame"}, asset_selection=[dg.AssetKey(name)]
     ).run_id
     assert follow_up.requested() == ([(f"{run}/compare", "compare", "toy", {})] if followed else [])
 
