@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -184,6 +185,20 @@ def test_the_champion_predicts_by_its_alias_what_the_packed_model_predicts(
         assert model.predict(texts, params=params) == expected
     assert model.predict([]) == []
     assert is_whole(store.client.get_model_version("xc-toy", "1")), "files that MLflow adds are no damage"
+
+
+def test_the_parameters_of_the_model_are_those_of_the_prediction() -> None:
+    """The dial of the toy model has no effect, so its answers would not tell."""
+    from assets.release import serving  # MLflow warns while it is read
+
+    asked: list[Any] = []
+    model = serving.Labels()
+    model.predictor = SimpleNamespace(predict=lambda *given: asked.append(given) or [])
+    expected = ((None, 5, None), ({"k": 2}, 2, None), ({"tail": 1.0}, 5, 1.0), ({"tail": 0.0}, 5, 0.0),
+                ({"tail": -1.0}, 5, None), ({"k": None, "tail": None}, 5, None))  # fmt: skip
+    for params, _, _ in expected:
+        assert model.predict(None, ["falcon"], params) == []
+    assert asked == [(["falcon"], k, tail) for _, k, tail in expected]
 
 
 def test_the_model_has_a_schema_with_k_and_tail(released: Released, store: Store) -> None:

@@ -18,7 +18,6 @@ from tests.chain.toy import (
     folder_of,
     reads,
     set_content,
-    set_fact,
     set_made,
     states_of,
     statuses,
@@ -153,21 +152,6 @@ def test_a_lost_record_of_how_it_was_made_makes_an_artefact_stale(copied: Worksp
     assert states_of(copied)["model"] == State("model", Status.STALE, "its record changed", "model")
     (folder_of(copied, "model") / artifacts.MADE).unlink()
     assert states_of(copied)["model"].status is Status.STALE
-
-
-def test_a_model_is_stale_by_its_settings_and_by_an_input_and_a_fact_is_neither(copied: Workspace, edit: Edit) -> None:
-    def current(name: str) -> bool:
-        return states_of(copied)[name].status is Status.FRESH
-
-    edit(copied, {f"{STAGES_OF}/model/min_P_at_1": 1.0})
-    assert not current("model")
-    edit(copied, {f"{STAGES_OF}/model/min_P_at_1": 0.0})
-    assert current("model")
-    set_fact(folder_of(copied, "fusion"), "another", "figure")
-    assert current("model")
-    set_content(folder_of(copied, "fusion"))
-    assert not current("model")
-    assert current("classifier")
 
 
 # kept

@@ -10,6 +10,7 @@ from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core.chain import Workspace
 from xc_core.cli.main import cli
 from xc_core.cli.numbers import MOST
+from xc_core.cli.options import Number
 from xc_core.errors import UsageError
 
 
@@ -27,10 +28,18 @@ def numbers() -> list[tuple[str, click.Parameter]]:
 
 
 @pytest.mark.parametrize(("command", "param"), numbers(), ids=lambda one: getattr(one, "name", one))
-@pytest.mark.parametrize("text", ["99999999999999999999", "-99999999999999999999", "1e400", "nan", "inf", "-inf"])
+@pytest.mark.parametrize("text", ["99999999999999999999", "-99999999999999999999", "1e300", "nan", "inf", "-inf"])
 def test_a_number_out_of_all_bounds_is_refused(command: str, param: click.Parameter, text: str) -> None:
     with pytest.raises((UsageError, click.BadParameter)):
         param.type.convert(text, param, click.Context(cli))
+
+
+def test_every_number_that_need_not_be_whole_has_the_type_that_is_finite() -> None:
+    found = {
+        f"{name} {param.opts[0]}": param.type for name, param in numbers() if isinstance(param.type, FloatParamType)
+    }
+    assert found.keys() >= {"ingest --allow-loss", "predict --tail", "serve --poll", "serve --seconds", "plan --tokens"}
+    assert all(isinstance(kind, Number) for kind in found.values()), found
 
 
 def test_there_are_numbers_and_ordinary_ones_are_taken() -> None:

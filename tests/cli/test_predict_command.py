@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc, entry, offered, spoil
@@ -15,6 +18,7 @@ from xc_core.chain import Workspace
 from xc_core.cli.predict import predict
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.champion import in_folder
+from xc_core.infer.predictor import Prediction, Predictor
 
 
 def test_predict_prints_each_text_with_its_labels(xc: Xc, ready: Workspace) -> None:
@@ -50,38 +54,47 @@ def test_predict_prints_json_that_has_the_same_labels(xc: Xc, ready: Workspace) 
     assert [len(answer) for answer in answers] == [3] * len(TOPICS)
 
 
-def test_predict_turns_the_dial(xc: Xc, ready: Workspace) -> None:
-    def answer(*tail: str) -> list[dict[str, float]]:
-        return list(json.loads(xc("predict", *NGAME, "--json", *tail, "castle0 castle1 river0").out))
-
-    assert answer("--tail", "0") == answer()
-    predictor = open_predictor(ready.folder("model", "toy", "ngame"))
-    dial = predictor.scorer.fusion.dial
-    assert dial is not None
-    expected = predictor.predict(["castle0 castle1 river0"], tail=1.0)[0]
-    assert answer("--tail", "1") == [asdict(label) for label in expected]
-    assert (answer("--tail", "1") != answer()) == (dial.reach > 0)
-    refused = xc("predict", *NGAME, "--tail", "1.5", "falcon")
-    assert (refused.code, "tail 1.5" in refused.err) == (64, True)
-
-
-@pytest.mark.parametrize("reach", [0.0, 0.5])
-def test_predict_notes_a_dial_that_changes_nothing(
-    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, reach: float
-) -> None:
+@pytest.fixture
+def dialled(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Predictor]:
+    """Let ``xc predict`` open the model with a dial that prefers labels with higher ids."""
     predictor = open_predictor(ready.folder("model", "toy", "ngame"))
     fusion = predictor.scorer.fusion
     assert fusion.dial is not None
-    changed = replace(fusion, dial=replace(fusion.dial, reach=reach))
-    given = replace(predictor, scorer=replace(predictor.scorer, fusion=changed))
-    monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: given)
+    steep = replace(fusion.dial, log_weight_L=np.arange(len(TOPICS), dtype=np.float32))
+
+    def with_reach(reach: float) -> Predictor:
+        turned = replace(fusion, dial=replace(steep, reach=reach))
+        found = replace(predictor, scorer=replace(predictor.scorer, fusion=turned))
+        monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: found)
+        return found
+
+    return with_reach
+
+
+def test_predict_turns_the_dial(xc: Xc, dialled: Callable[[float], Predictor]) -> None:
+    predictor, text = dialled(1.0), "castle0 castle1 river0"
+    answers = []
+    for tail in (None, 0.0, 1.0):
+        ended = xc("predict", *NGAME, "--json", *(() if tail is None else ("--tail", tail)), text)
+        answers.append(json.loads(ended.out))
+        assert answers[-1] == [asdict(label) for label in predictor.predict([text], tail=tail)[0]]
+    assert answers[0] == answers[1] != answers[2]
+    xc("predict", *NGAME, "--tail", 1.5, text).refused(64, "tail 1.5")
+
+
+@pytest.mark.parametrize("reach", [0.0, 0.5])
+def test_predict_notes_a_dial_that_changes_nothing(xc: Xc, dialled: Callable[[float], Predictor], reach: float) -> None:
+    dialled(reach)
     notes = [xc("predict", *NGAME, *tail, "falcon").err for tail in ((), ("--tail", "0"), ("--tail", "0.5"))]
     assert notes[:2] == ["", ""]
     assert ("--tail has no effect on this model" in notes[2]) == (reach == 0)
 
 
-def test_no_answer_has_a_minus_before_zero(xc: Xc, ready: Workspace) -> None:
-    assert "-0.000" not in xc("predict", *NGAME, "").out
+def test_no_answer_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = SimpleNamespace(predict=lambda *_: [[Prediction(0, "L0", "river", -0.0001)]])
+    tiny.scorer = SimpleNamespace(num_labels=1)
+    monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: tiny)
+    assert xc("predict", *NGAME, "-k", 1, "falcon").out == "falcon\n    0.000  river  [L0]\n"
 
 
 @pytest.mark.parametrize("stdin", ["falcon\ncastle\n", "falcon\r\ncastle", "falcon\ncastle"])
@@ -90,7 +103,7 @@ def test_predict_reads_lines_of_the_standard_input(xc: Xc, ready: Workspace, std
     assert [json.loads(line)[0]["title"] for line in ended.out.splitlines()] == ["falcon", "castle"]
 
 
-def test_predict_notes_texts_without_words_and_answers_that_are_short(xc: Xc, ready: Workspace) -> None:
+def test_predict_notes_texts_without_words(xc: Xc, ready: Workspace) -> None:
     ended = xc("predict", *NGAME, "--json", "-k", "2", "falcon", " \u200b", "")
     assert (ended.code, ended.err) == (0, "note: 2 texts without words, the first is text 2\n")
     assert xc("predict", *NGAME, "-k", "2", "falcon", "").err == "note: 1 text without words, the first is text 2\n"

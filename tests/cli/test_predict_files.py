@@ -94,20 +94,24 @@ def test_a_stopped_command_resumes(xc: Xc, ready: Workspace, tmp_path: Path, mon
     assert pl.read_parquet(tmp_path / "y.parquet").equals(whole)
 
 
-@pytest.mark.parametrize("options", [("-k", "2"), ("--tail", "1")])
+@pytest.mark.parametrize(("options", "k", "tail"), [(("-k", "2"), 2, None), (("--tail", "1"), 5, 1.0)])
 def test_blocks_of_another_question_are_not_used(
-    xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
-) -> None:
+    xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...], k: int, tail: float | None,
+) -> None:  # fmt: skip
     files = ("--input", write(tmp_path / "x.parquet", TEXTS), "--output", tmp_path / "y.parquet")
     with monkeypatch.context() as patch:
         patch.setattr(predict_files, "_joined", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert xc("predict", *NGAME, *files).code == 130
-    real, asked = Predictor.predict, list[str]()
-    monkeypatch.setattr(
-        Predictor, "predict", lambda self, texts, *rest: asked.extend(texts) or real(self, texts, *rest)
-    )
+    real, asked = Predictor.predict, list[tuple[Any, ...]]()
+
+    def predict(self: Predictor, texts: list[str], *rest: Any) -> Any:
+        asked.extend((text, *rest) for text in texts)
+        return real(self, texts, *rest)
+
+    monkeypatch.setattr(Predictor, "predict", predict)
     assert xc("predict", *NGAME, *options, *files).code == 0
-    assert asked == TEXTS
+    assert asked == [(text, k, tail) for text in TEXTS]
 
 
 def test_answers_are_those_of_the_model_that_their_blocks_name(

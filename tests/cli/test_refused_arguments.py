@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import click
 import pytest
 
 from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core.chain import Workspace
-from xc_core.cli.main import cli
-from xc_core.cli.options import Number
 from xc_core.data.ingest import IngestConfig
 
 
@@ -129,36 +124,3 @@ def test_a_budget_that_is_no_duration_is_refused_before_anything_runs(xc: Xc, fr
 def test_a_dataset_without_experiments_has_no_model_for_drift(xc: Xc, fresh: Workspace) -> None:
     fresh.params.declare_dataset("bare", IngestConfig())
     xc("drift", "--dataset", "bare").refused(66, "no experiment of bare", "xc train --dataset bare --recipe ngame")
-
-
-def options_of(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Option]]:
-    """Yield all options of a command and of its subcommands, each with the names of the commands."""
-    yield from ((path, option) for option in command.params if isinstance(option, click.Option))
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            yield from options_of(inner, (*path, name))
-
-
-def numbers() -> list[tuple[tuple[str, ...], click.Option]]:
-    kinds = (click.types.FloatParamType, click.FloatRange)
-    return [(path, option) for path, option in options_of(cli) if isinstance(option.type, kinds)]
-
-
-def test_every_option_that_is_a_number_is_finite() -> None:
-    found = {" ".join((*path, option.opts[0])): option.type for path, option in numbers()}
-    assert found.keys() >= {"ingest --allow-loss", "predict --tail", "serve --poll", "serve --seconds", "plan --tokens"}
-    assert all(isinstance(kind, Number) for kind in found.values()), found
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "-NaN", "1e300"])
-def test_a_number_that_is_none_or_infinite_is_refused(xc: Xc, fresh: Workspace, value: str) -> None:
-    before = (fresh.root / "params.yaml").read_bytes()
-    for path, option in numbers():
-        needed = [argument.name or "" for argument in cli.get_command(click.Context(cli), path[0]).params  # type: ignore[union-attr]
-                  if isinstance(argument, click.Argument) and argument.required]  # fmt: skip
-        ended = xc(*path, *needed, *(TOY if "plan" not in path else ()), option.opts[0], value)
-        ended.refused(64, f"{option.opts[0]} ", "fix the number")
-    assert (fresh.root / "params.yaml").read_bytes() == before

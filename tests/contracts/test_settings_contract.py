@@ -20,15 +20,20 @@ from xc_core.train.heads import SCORERS
 TABLES: tuple[Any, ...] = (FUSIONS, INDEXES, LOSSES, NEGATIVES, ORDERS, SCORERS, SCORES)
 MAY_BE_NEGATIVE = {"seed", "bias", "min_P_at_1", "min_index_recall"}
 """A seed, an offset of logits, and floors that any model passes."""
-AT_LEAST_ONE = {
+ABOVE_ZERO = {
     "batch_size", "size", "draws", "search", "width", "heads", "max_length", "tokens_per_pass", "refresh_every",
     "hardest", "enough", "sample", "rows", "candidates", "nearest", "probes", "links", "build_effort", "search_effort",
     "rounds", "depth", "leaves", "min_leaf", "most", "truncation", "trees", "clusters", "passes", "beam", "labels",
-    "ngrams", "min_documents", "terms",
+    "ngrams", "min_documents", "terms", "tolerance", "shrinkage", "clip", "q", "BiasedRows.epochs", "AuditSettings.k",
+    "Mined.hard", "Stored.hard", "Mixture.uniform", "Tree.regulariser", "Triplet.positives", "Boosted.share",
+    "Neighbours.temperature", "OptimConfig.lr", "TableConfig.lr",
+    *(f"{type(loss).__name__}.temperature" for loss in (LOSSES[name]() for name in LOSSES) if loss.kind != "triplet"),
 }  # fmt: skip
-"""Counts of something that a part cannot do without; elsewhere 0 switches something off."""
-AT_LEAST_TWO = {"clusters", "leaves"}
+"""Counts of something that a part cannot do without, and factors; elsewhere 0 switches something off."""
+ABOVE_ONE = {"clusters", "leaves"}
 """Counts that divide something."""
+BELOW_ONE = {"dropout", "average", "recall", "warmup", "TableConfig.decay"}
+AT_MOST_ONE = BELOW_ONE | {"share", "shrinkage", "forward", "decay", "OptimConfig.lr"}
 
 
 def parts(settings: Any) -> Iterator[Any]:
@@ -56,20 +61,44 @@ def test_settings_are_frozen_and_given_by_keyword(settings: Any) -> None:
     assert all(field.kw_only for field in fields(settings))
 
 
-@all_settings
-def test_the_least_counts_in_range_are_accepted(settings: Any) -> None:
-    counts = {field.name for field in fields(settings) if type(getattr(settings, field.name)) is int} & AT_LEAST_ONE
-    replace(settings, **{name: 2 if name in AT_LEAST_TWO else 1 for name in counts})
+def is_among(names: set[str], settings: Any, name: str) -> bool:
+    return not names.isdisjoint({name, f"{type(settings).__name__}.{name}"})
+
+
+def numbers(settings: Any) -> dict[str, type]:
+    """Return the names of all numbers, each with its type."""
+    kinds = {field.name: type(getattr(settings, field.name)) for field in fields(settings)}
+    return {name: kind for name, kind in kinds.items() if kind in (int, float)}
+
+
+def refused(settings: Any, name: str) -> Iterator[int]:
+    """Yield those of a few numbers that lie outside the range of a setting."""
+    for number, names in ((0, ABOVE_ZERO), (1, ABOVE_ONE | BELOW_ONE), (2, AT_MOST_ONE)):
+        if is_among(names, settings, name):
+            yield number
+    if name not in MAY_BE_NEGATIVE:
+        yield -1
 
 
 @all_settings
-def test_numbers_out_of_range_are_refused(settings: Any) -> None:
-    for field in fields(settings):
-        value, name = getattr(settings, field.name), field.name
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        wrong = ([] if name in MAY_BE_NEGATIVE else [-1]) + ([0] if name in AT_LEAST_ONE else [])
-        for number in wrong:
-            with pytest.raises(ConfigError, match=name):
-                replace(settings, **{name: type(value)(number)})
-                pytest.fail(f"{type(settings).__name__}.{name} = {number} is accepted; refuse it with at_least")
+def test_the_least_numbers_in_range_are_accepted(settings: Any) -> None:
+    counts = [name for name, kind in numbers(settings).items() if kind is int and is_among(ABOVE_ZERO, settings, name)]
+    least = replace(settings, **{name: 2 if is_among(ABOVE_ONE, settings, name) else 1 for name in counts})
+    for name in numbers(settings):
+        if not is_among(ABOVE_ZERO, settings, name):
+            replace(least, **{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "number"),
+    [
+        pytest.param(settings, name, number, id=f"{kind.__name__}.{name}={number}")
+        for kind, settings in SETTINGS.items()
+        for name in numbers(settings)
+        for number in refused(settings, name)
+    ],
+)
+def test_a_number_out_of_range_is_refused(settings: Any, name: str, number: int) -> None:
+    """A new setting is refused below 0 by ``at_least``, or is in one of the sets above."""
+    with pytest.raises(ConfigError, match=f"found {name} "):
+        replace(settings, **{name: numbers(settings)[name](number)})

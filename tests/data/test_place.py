@@ -17,7 +17,6 @@ from xc_core import artifacts, progress
 from xc_core.chain import Workspace, run_stage
 from xc_core.cli import ingest as ingest_command
 from xc_core.cli.ingest import place
-from xc_core.cli.main import main
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, DataError, MissingError, StorageError, UsageError
@@ -184,29 +183,6 @@ def test_unused_columns_are_reported_once(workspace: Workspace, tmp_path: Path, 
     (folder / "train.csv").write_text("\n".join(f"{line},{'2020' if i else 'year'}" for i, line in enumerate(lines)))
     place(workspace, folder, "toy", IngestConfig(), replace=False)
     assert [line for line in reported if "ignored" in line] == ["train.csv: ignored columns: 'year'"]
-
-
-@pytest.mark.parametrize(("spoilt", "code"), [(False, 0), (True, 65)])
-def test_the_command_ends_with_the_code_of_its_error(
-    workspace: Workspace,
-    world: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    spoilt: bool,
-    code: int,
-) -> None:
-    monkeypatch.setenv("XC_ROOT", str(workspace.root))
-    if spoilt:
-        spoil(world)
-    with pytest.raises(SystemExit) as ended:
-        main(["ingest", str(world), "--dataset", "toy", "--validation-fraction", "0.25"])
-    progress.silence()
-    out, err = capsys.readouterr()
-    assert ended.value.code == code
-    if spoilt:
-        assert err.startswith("xc: tst.json, line 12: found the label index 99\n  expected: ") and not out
-    else:
-        assert "12 test documents, 10 labels" in out and "xc train --dataset toy" in out
 
 
 def test_the_artefact_can_be_verified(workspace: Workspace, world: Path) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sklearn.ensemble import GradientBoostingRegressor
 
-from xc_core.errors import ConfigError
 from xc_core.fusion import Boosted, BoostedTrees, Fusion, Inputs, Pairs, RegressionTree, Tree
 from xc_core.fusion.tree import SortedFeatures
 from xc_core.shapes import F32, F64, I64
@@ -95,14 +94,6 @@ def test_they_survive_json_bit_for_bit_and_the_same_seed_gives_the_same_trees() 
 def test_no_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match="no pairs"):
         Boosted(**WHOLE).grow(np.zeros((0, 2), np.float32), np.zeros(0), np.zeros(0, np.int64))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"rounds": 0}, {"shrinkage": 0.0}, {"shrinkage": 1.5}, {"weight": -1.0}, {"share": 0.0}, {"share": 1.5}]
-)
-def test_settings_without_a_meaning_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        Boosted(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_rule_adds_the_weighted_sum_to_the_value_of_the_trees() -> None:

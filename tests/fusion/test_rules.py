@@ -280,10 +280,6 @@ def test_an_absent_file_says_what_to_do(tmp_path: Path) -> None:
             {"rule": {"kind": "sum", "add": ["clasifier"]}},
             r"'clasifier' in fusion\.rule\.add \(nearest: 'classifier'\)",
         ),
-        ({"rule": {"depth": 0}}, "depth 0"),
-        ({"rule": {"min_leaf": 0}}, "min_leaf 0"),
-        ({"rows": 0}, "rows 0"),
-        ({"candidates": -1}, "candidates -1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_runs(changes: dict[str, Any], found: str) -> None:

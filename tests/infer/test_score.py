@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,11 +19,9 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, XCError
 from xc_core.fusion import FittedFusion, Inputs, RegressionTree, Sum, Tree, summed
 from xc_core.infer import score
-from xc_core.infer.score import Scorer, candidates, distinct, values
-from xc_core.sampling.noise import FrequencyNoise
+from xc_core.infer.score import Scorer, candidates, distinct
 from xc_core.scores import FittedScore, Neighbours, Query, ScoreData
 from xc_core.scores.frequency import Counts
-from xc_core.scores.noise import LogNoise
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32, I32, PAD_ID
 
@@ -91,15 +88,6 @@ def expected_candidates(case: Case) -> list[set[int]]:
     return [set().union(*own) for own in zip(*found, strict=True)]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_candidates_are_the_union_of_all_searches_each_once(name: str) -> None:
-    case = CASES[name]
-    ids_NK = candidates(case.scorer.scores, Query(DOCS), case.scorer.fusion.candidates)
-    for ids, expected in zip(ids_NK, expected_candidates(case), strict=True):
-        assert sorted(ids[ids != PAD_ID].tolist()) == sorted(expected)
-        assert not (np.diff((ids == PAD_ID).astype(int)) < 0).any(), "holes come last"
-
-
 def test_labels_that_two_scores_propose_take_no_place_twice() -> None:
     """A place costs time and memory: each score is asked for the value of each."""
     twice = {"one": SCORES["classifier"], "other": SCORES["classifier"]}
@@ -127,15 +115,6 @@ def test_k_cuts_or_pads_the_whole_shortlist(k: int) -> None:
     np.testing.assert_array_equal(cut.scores_NK, whole.top(k).scores_NK)
 
 
-@pytest.mark.parametrize("block", [1, 2, 4, 5, 100])
-def test_the_size_of_a_block_does_not_matter(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer, rows = CASES["tree"].scorer, np.array([3, 0, 10, 3, 7], np.int64)
-    monkeypatch.setattr(score, "DOCS_AT_ONCE", block)
-    (found,) = stacked(scorer.blocks(DOCS, rows, no_texts, {"fusion": scorer.fusion}, "scoring")).values()
-    np.testing.assert_array_equal(found.ids_NK, scorer.shortlist(Query(DOCS[rows])).ids_NK)
-    np.testing.assert_allclose(found.scores_NK, scorer.shortlist(Query(DOCS[rows])).scores_NK, atol=1e-6)
-
-
 def test_blocks_whose_neighbours_name_more_or_fewer_labels_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = LabelMatrix.from_pairs(np.array([0, 1, 1, 1, 2]), np.array([4, 5, 6, 7, 8]), (3, LABELS))
     votes = Neighbours(nearest=1).fit(ScoreData(truth, vectors=lambda: DOCS[:3]))
@@ -145,31 +124,6 @@ def test_blocks_whose_neighbours_name_more_or_fewer_labels_are_stacked(monkeypat
     (found,) = stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"fusion": scorer.fusion}, "scoring")).values()
     np.testing.assert_array_equal(found.ids_NK, whole.ids_NK)
     np.testing.assert_array_equal(found.scores_NK, whole.scores_NK)
-
-
-class OfText(Counts):
-    """A score that reads texts: the value of every label is the length of the text."""
-
-    def values(self, query: Query, ids_NK: np.ndarray) -> F32:
-        return np.tile(np.array([len(text) for text in query.texts], np.float32)[:, None], (1, ids_NK.shape[1]))
-
-
-@pytest.mark.parametrize("block", [2, 100])
-def test_each_block_gets_the_texts_of_its_documents_and_texts_are_read_once(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score, "DOCS_AT_ONCE", block)
-    scorer = make(("length",), scores={**SCORES, "length": OfText(np.zeros(LABELS, np.int64))})
-    calls: list[int] = []
-
-    def texts() -> list[str]:
-        calls.append(1)
-        return ["x" * (row + 1) for row in range(5)]
-
-    rows = np.array([3, 0, 10, 3, 7], np.int64)
-    (found,) = stacked(scorer.blocks(DOCS, rows, texts, {"fusion": scorer.fusion}, "scoring")).values()
-    assert found.scores_NK[:, 0].tolist() == [1, 2, 3, 4, 5]
-    assert calls == [1]
 
 
 def test_every_rule_ranks_the_same_candidates_by_its_own_score() -> None:
@@ -185,25 +139,6 @@ def test_no_rows_give_an_empty_shortlist_of_every_rule() -> None:
     scorer = CASES["sum"].scorer
     found = stacked(scorer.blocks(DOCS, np.zeros(0, np.int64), list, scorer.fusion.parts(), "scoring"))
     assert {name: len(short) for name, short in found.items()} == {"label_text": 0, "classifier": 0, "sum": 0}
-
-
-ALL = {
-    **SCORES,
-    "noise": LogNoise(FrequencyNoise(np.log(np.arange(1.0, LABELS + 1) / (LABELS * (LABELS + 1) / 2)))),
-    "neighbours": Neighbours().fit(
-        ScoreData(LabelMatrix.from_pairs(np.arange(9), np.arange(9), (9, LABELS)), vectors=lambda: unit(9, 4))
-    ),
-}
-IDS = np.array([[3, 1, 22], [0, PAD_ID, 5]], np.int32)
-
-
-@pytest.mark.parametrize("names", list(itertools.permutations(sorted(ALL))))
-def test_values_are_in_the_order_of_the_scores(names: tuple[str, ...]) -> None:
-    query = Query(DOCS[:2])
-    found = values({name: ALL[name] for name in names}, query, IDS)
-    assert found.shape == (2, 3, len(ALL))
-    for i, name in enumerate(names):
-        assert np.array_equal(found[..., i], ALL[name].values(query, IDS))
 
 
 def test_scores_that_propose_no_labels_are_refused() -> None:

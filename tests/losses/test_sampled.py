@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from tests.naive import sampled as naive
-from xc_core.errors import ConfigError
 from xc_core.losses import (
     LOSSES,
     AugmentReduce,
@@ -295,22 +294,6 @@ def test_the_temperature_of_the_triplet_loss_is_that_of_its_weights_and_divides_
     assert Triplet(temperature=0.5).divisor == 1.0
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("bce", {"temperature": 0.0}, "temperature 0.0"),
-        ("nce", {"temperature": math.nan}, "temperature nan"),
-        ("negative-sampling", {"regulariser": -0.1}, "regulariser -0.1"),
-        ("augment-reduce", {"decay": -0.1}, "decay -0.1"),
-        ("augment-reduce", {"temperature": -1.0}, "temperature -1.0"),
-        ("one-vs-each", {"temperature": 0.0}, "temperature 0.0"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(name: str, changes: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        LOSSES[name](**changes)
-
-
 def test_weighted_uniform_draws_give_the_full_binary_loss_in_expectation() -> None:
     """20,000 draws; the interval of the mean is so narrow that a bias of 2 % would fall outside."""
     random = np.random.default_rng(0)
@@ -367,7 +350,7 @@ def test_bias_removal_brings_the_optimum_to_the_softmax_optimum_if_the_loss_need
     found = scores.detach()
     raw, corrected = found.softmax(1), (found + p_n.log()).softmax(1)
     right, wrong = (raw, corrected) if settings.unbiased else (corrected, raw)
-    np.testing.assert_allclose(right.numpy(), p.numpy(), atol=2e-4)
+    np.testing.assert_allclose(right.numpy(), p.numpy(), atol=1e-5)
     assert float((wrong - p).abs().max()) > 0.1
 
 

@@ -75,19 +75,6 @@ def test_with_one_positive_per_document_it_is_the_cross_entropy(name: str) -> No
     assert run((scores, chosen, chosen), name=name, temperature=0.5)[0] == pytest.approx(float(expected), rel=1e-6)
 
 
-@pytest.mark.parametrize(("name", "forward"), itertools.product(NAMES, (0.0, 0.3, 0.5)))
-def test_the_backward_part_is_the_loss_of_the_transposed_batch(name: str, forward: float) -> None:
-    parts = batch(3)
-    there = run(parts, name=name, temperature=0.2)
-    turned: Batch = tuple(part.T.contiguous() for part in parts)  # type: ignore[assignment]
-    back = run(turned, name=name, temperature=0.2)
-    total, count, gradient = run(parts, name=name, temperature=0.2, forward=forward)
-    assert total == pytest.approx(forward * there[0] + (1 - forward) * back[0], rel=1e-5)
-    assert count == there[1]
-    mixed = forward * np.array(there[2]) + (1 - forward) * np.array(back[2]).T
-    np.testing.assert_allclose(gradient, mixed, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_large_scores_neither_overflow_nor_lose_their_gradient(name: str) -> None:
     scores = torch.tensor([[300.0, -300.0, 299.0]])

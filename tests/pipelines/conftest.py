@@ -22,6 +22,8 @@ from tests.conftest import make_workspace
 from xc_core.chain import Workspace
 
 stores.install()
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+"""Configuration of a run that prints nothing."""
 
 
 def make_project(root: Path) -> Workspace:
@@ -64,9 +66,8 @@ def run_job(
     definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, key: Any, **options: Any
 ) -> dg.ExecuteInProcessResult:
     """Run one job in this process with little noise."""
-    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     return definitions.resolve_job_def(job).execute_in_process(
-        instance=instance, partition_key=key, run_config=quiet, raise_on_error=False, **options
+        instance=instance, partition_key=key, run_config=QUIET, raise_on_error=False, **options
     )
 
 

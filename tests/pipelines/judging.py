@@ -14,7 +14,7 @@ import pytest
 
 from assets.partitions import experiment_key, sync
 from pipelines.definitions import build
-from tests.pipelines.recorded import QUIET
+from tests.pipelines.conftest import QUIET
 from xc_core.artifacts import MADE, MANIFEST, Build, building, read_made, read_manifest
 from xc_core.chain import STAGES, Workspace
 

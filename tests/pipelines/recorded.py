@@ -20,9 +20,8 @@ from assets.release import registry
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
 from pipelines.definitions import build
+from tests.pipelines.conftest import QUIET
 from xc_core.chain import Workspace
-
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass

@@ -16,6 +16,7 @@ import pytest
 
 from pipelines import alerts
 from pipelines.definitions import build
+from tests.pipelines.conftest import QUIET
 from tests.pipelines.test_sensors import finish
 from tests.pipelines.ticker import Ticker
 from xc_core.chain import Workspace
@@ -71,10 +72,9 @@ def judged(instance: dg.DagsterInstance, *, passed: bool, job: str = "retrain") 
     jobs = [dg.define_asset_job(job, selection="*")] if job else []
     found = dg.Definitions(assets=[model], jobs=jobs)
     built = found.resolve_job_def(job) if job else found.resolve_implicit_global_asset_job_def()
-    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     chosen = None if job else [dg.AssetKey("model")]
     tags = {"dagster/partition": "toy|ngame"}
-    assert built.execute_in_process(quiet, instance, tags=tags, asset_selection=chosen).success
+    assert built.execute_in_process(QUIET, instance, tags=tags, asset_selection=chosen).success
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def test_an_asset_shows_the_registry_entry_of_its_stage(definitions: dg.Definiti
     assert (spec.group_name, spec.description) == (stage.group, stage.does)
     assert {dep.asset_key.to_user_string() for dep in spec.deps} == set(stage.deps)
     assert set(spec.kinds) == KINDS[name]
+    assert list(spec.owners) == ["team:xc"]
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -18,7 +18,8 @@ from assets import worker
 from assets.partitions import sync
 from assets.processes import ProcessFailedError, stop
 from pipelines.definitions import build
-from tests.pipelines.recorded import QUIET, Recorded
+from tests.pipelines.conftest import QUIET
+from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.chain import Workspace

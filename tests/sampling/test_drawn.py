@@ -11,18 +11,14 @@ from safetensors.numpy import save_file
 from scipy.stats import chi2
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError, CorruptError
-from xc_core.params import changed
+from xc_core.errors import CorruptError
 from xc_core.sampling import (
     NEGATIVES,
     TEXTS,
     Documents,
-    Frequency,
     LabelTree,
-    Negatives,
     NegativeSource,
     Tree,
-    Uniform,
     load_noise,
     save_noise,
 )
@@ -178,33 +174,6 @@ def test_a_missing_or_broken_file_is_refused(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(CorruptError, match="cannot be read"):
             load_noise(tmp_path)
-
-
-@pytest.mark.parametrize("config", [Uniform(), Frequency(), Tree()])
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"draws": 0}, "draws 0"),
-        ({"positives": -1}, "positives -1"),
-        ({"hard": 1}, "a setting of the source of negatives '{kind}': positives, first, draws"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(config: Negatives, changes: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message.format(kind=config.kind)):
-        changed(config, changes, "encoder.negatives")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"width": 0}, "width 0"),
-        ({"regulariser": 0.0}, "regulariser 0.0\n  expected: above 0"),
-        ({"tree_width": 4}, "a setting of the source of negatives 'tree': .*width, regulariser"),
-    ],
-)
-def test_a_tree_that_cannot_be_fitted_is_refused(changes: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        changed(Tree(), changes, "encoder.negatives")
 
 
 def test_only_sources_whose_noise_prediction_needs_have_one() -> None:

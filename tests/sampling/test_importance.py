@@ -236,21 +236,24 @@ def test_a_search_beside_the_training_has_its_own_vectors_and_a_large_one_is_wai
 
 
 def test_a_process_that_ends_does_not_wait_for_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = multiprocessing.get_context("fork")
+    asked = fork.Value("i", 0)
+
     class Slow:
         size, width = LABELS, WIDTH
 
         def search(self, queries: F32, k: int) -> Shortlist:
+            asked.value += 1
             time.sleep(0.2)
             return Shortlist(np.zeros((len(queries), k), np.int32), np.zeros((len(queries), k), np.float32))
 
     monkeypatch.setattr("xc_core.sampling.searched.mining_index", lambda vectors: Slow())
     monkeypatch.setattr("xc_core.sampling.mining._DOCS_AT_ONCE", 1)
-    begin = multiprocessing.get_context("fork").Process(
-        target=refresh, args=(source(hard=4, ahead=1, warmup_epochs=2), 1, *banks())
-    )
+    begin = fork.Process(target=refresh, args=(source(hard=4, ahead=1, warmup_epochs=2), 1, *banks()))
     begin.start()
-    begin.join(0.2 * SIZE / 2)
-    assert begin.exitcode == 0, "a whole search takes twice as long"
+    begin.join(60)
+    assert begin.exitcode == 0
+    assert asked.value < SIZE
 
 
 def test_a_running_search_is_part_of_the_state() -> None:
@@ -271,9 +274,6 @@ def test_a_running_search_is_part_of_the_state() -> None:
         ({"ahead": 1, "warmup_epochs": 1}, "ahead 1\n  expected: less than 1"),
         ({"ahead": 2, "warmup_epochs": 3, "refresh_every": 1}, "ahead 2\n  expected: less than 2"),
         ({"search_in": "row"}, "search_in 'row'\n  expected: texts or rows"),
-        ({"curriculum": -1.0}, "curriculum -1.0"),
-        ({"draws": 0}, "draws 0"),
-        ({"draw": 1}, "a setting of the source of negatives 'importance': .*hard, .*uniform, draws, curriculum"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any], message: str) -> None:

@@ -113,8 +113,6 @@ def test_a_mask_marks_only_labels_of_the_pool() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"positives": -1}, "positives -1"),
-        ({"unseen": -1}, "unseen -1"),
         ("inbatch", "nearest: 'in-batch'"),
         ({"uniform": 5}, "a setting of the source of negatives 'in-batch': positives, first, share, unseen"),
     ],

@@ -11,9 +11,7 @@ import pytest
 from tests.naive import sampling as naive
 from tests.naive import search
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError
-from xc_core.params import changed
-from xc_core.sampling import NEGATIVES, TEXTS, Documents, InBatch, Mined, Mixture, Negatives, NegativeSource
+from xc_core.sampling import NEGATIVES, TEXTS, Documents, Mined, NegativeSource
 from xc_core.shapes import F32, PAD_ID
 
 SIZE, LABELS, WIDTH = 40, 25, 8
@@ -129,21 +127,3 @@ def test_a_document_with_too_few_negatives_adds_no_hole_to_the_pool() -> None:
     refresh(mined, 1, *(random.standard_normal((n, WIDTH)).astype(np.float32) for n in (2, 4)))
     assert (mined.arrays()["hard"] == PAD_ID).any()
     assert set(mined.pool(np.array([0]), 0).labels_U.tolist()) <= {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize(
-    ("config", "wrong", "message"),
-    [
-        (Mixture(), {"uniform": 0}, "uniform 0"),
-        (Mixture(), {"hard": 2}, "a setting of the source of negatives 'mixture': .*share, uniform"),
-        (Mined(), {"hard": 0}, "hard 0"),
-        (Mined(), {"search": 0}, "search 0"),
-        (Mined(), {"refresh_every": 0}, "refresh_every 0"),
-        (Mined(), {"warmup_epochs": -1}, "warmup_epochs -1"),
-        (Mined(), {"uniform": 5}, "a setting of the source of negatives 'mined'"),
-        (InBatch(), "mind", "nearest: 'mined'"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(config: Negatives, wrong: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        changed(config, wrong, "encoder.negatives")

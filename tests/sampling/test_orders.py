@@ -116,17 +116,9 @@ def test_stored_clusters_are_used_as_they_are() -> None:
     ("config", "changes", "message"),
     [
         (Clustered(), "clusterd", "nearest: 'clustered'"),
-        (Clustered(), {"batch_size": 0}, "batch_size 0"),
-        (Clustered(), {"size": 0}, "size 0"),
         (Clustered(), {"size": 200}, "clusters of size 200 with batch_size 128"),
-        (Clustered(), {"double_every": -1}, "double_every -1"),
-        (Clustered(), {"refresh_every": 0}, "refresh_every 0"),
-        (Clustered(), {"warmup_epochs": -1}, "warmup_epochs -1"),
-        (Random(), {"batch_size": 0}, "batch_size 0"),
         (Random(), {"size": 4}, "a setting of the order 'random': batch_size"),
-        (StoredClusters(), {"batch_size": 0}, "batch_size 0"),
         (StoredClusters(), {"refresh_every": 2}, "a setting of the order 'stored-clusters': batch_size"),
-        (StoredClusters(), {"double_every": 1}, "a setting of the order 'stored-clusters': batch_size"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(config: Order, changes: object, message: str) -> None:

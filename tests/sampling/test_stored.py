@@ -11,7 +11,6 @@ import pytest
 from xc_core import artifacts
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, CorruptError, MissingError
-from xc_core.params import changed
 from xc_core.sampling import NEGATIVES, Documents, InBatch, NegativeSource, Stored
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import I32, PAD_ID, Shortlist
@@ -63,12 +62,6 @@ def test_stored_hard_negatives_are_refused_in_a_training_that_has_none() -> None
     assert [kind for kind in NEGATIVES if NEGATIVES[kind].stored] == ["stored"]
     with pytest.raises(ConfigError, match="stored hard negatives in a training that has none"):
         Stored().build(Documents(TRUTH), 0)
-
-
-@pytest.mark.parametrize(("changes", "message"), [({"hard": 0}, "hard 0"), ({"search": 5}, "negatives 'stored'")])
-def test_settings_that_mean_nothing_are_refused(changes: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        changed(Stored(), changes, "classifier.negatives")
 
 
 ROWS = np.array([1, 4, 5, 9])

@@ -18,8 +18,7 @@ from tests.conftest import TOPICS
 from tests.naive import lexical as naive
 from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, WORLD, asked, data_of, truth_of
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError, CorruptError, DataError, MissingError
-from xc_core.params import changed
+from xc_core.errors import CorruptError, DataError, MissingError
 from xc_core.scores import Characters, LabelCharacters, LabelWords, Lexical, Query, lexical
 from xc_core.scores.lexical import LabelTrees, scores_of, write_rows
 from xc_core.scores.terms import TermSettings
@@ -285,12 +284,6 @@ def test_values_and_candidates_are_those_of_the_shortlist(fitted: LabelTrees) ->
 def test_a_query_without_texts_is_an_error(fitted: LabelTrees, texts: list[str] | None) -> None:
     with pytest.raises(ValueError, match="texts for 2 documents"):
         fitted.values(Query(np.eye(2, dtype=np.float32), texts), np.zeros((2, 1), np.int32))
-
-
-@pytest.mark.parametrize("name", ["trees", "clusters", "beam", "labels", "depth", "passes", "tolerance"])
-def test_a_setting_below_its_bound_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=name):
-        changed(Lexical(), {name: 0}, "scores.lexical")
 
 
 def test_settings_reach_omikuji_and_branches_are_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ import pytest
 from tests.scores.toy import unit
 from xc_core.ann.faiss_index import FaissIndex
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError, CorruptError
-from xc_core.params import changed
+from xc_core.errors import CorruptError
 from xc_core.scores import Neighbours, Query, ScoreData, neighbours
 from xc_core.scores.neighbours import Voters
 from xc_core.shapes import F32, PAD_ID
@@ -157,9 +156,3 @@ def test_an_index_and_labels_of_different_documents_are_refused_when_opened(tmp_
     (tmp_path / "7" / "labels.safetensors").replace(tmp_path / "8" / "labels.safetensors")
     with pytest.raises(CorruptError, match="8 vectors and labels of 7 documents"):
         Neighbours().open(tmp_path / "8")
-
-
-@pytest.mark.parametrize("name", ["nearest", "temperature", "probes"])
-def test_a_setting_below_its_bound_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=name):
-        changed(Neighbours(), {name: 0}, "scores.neighbours")

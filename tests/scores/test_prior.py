@@ -10,7 +10,6 @@ import pytest
 
 from tests.scores.toy import unit
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError
 from xc_core.fusion import FittedFusion, Inputs, Pairs, Sum
 from xc_core.scores import SCORES, Prior, Query, ScoreData
 
@@ -33,11 +32,6 @@ def test_the_most_frequent_labels_are_proposed() -> None:
     found = Prior().fit(data()).candidates(Query(unit(3, 0)), 3)
     assert found is not None
     assert found.tolist() == [[2, 4, 0]] * 3
-
-
-def test_a_negative_temperature_is_refused() -> None:
-    with pytest.raises(ConfigError):
-        Prior(temperature=-0.1)
 
 
 INPUTS = Inputs(("text", "rows", "prior"), ("text", "rows", "prior"), ("prior",))

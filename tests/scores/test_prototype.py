@@ -8,7 +8,6 @@ import pytest
 from tests.scores.toy import unit
 from xc_core.ann import Exact
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError
 from xc_core.scores import Prototype, Query, ScoreData
 
 LABELS, DOCS = 12, 40
@@ -61,8 +60,6 @@ def test_documents_that_a_fold_leaves_out_change_nothing() -> None:
     assert np.abs(fold - Prototype().fit(data()).values(query, every)).max() > 0.01
 
 
-def test_a_negative_weight_and_vectors_of_other_documents_are_refused() -> None:
-    with pytest.raises(ConfigError):
-        Prototype(weight=-1)
+def test_vectors_of_other_documents_are_refused() -> None:
     with pytest.raises(ValueError, match="30 documents"):
         Prototype().fit(ScoreData(truth(), vectors=lambda: VECTORS[:30], label_vectors=lambda: TEXTS))

@@ -15,8 +15,8 @@ import pytest
 from tests.naive import lexical as naive
 from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, WORLD, asked, data_of, truth_of
 from xc_core.errors import ConfigError, DataError
-from xc_core.params import changed, in_use
-from xc_core.scores import LabelWords, Lexical
+from xc_core.params import in_use
+from xc_core.scores import LabelWords
 from xc_core.scores.terms import Terms, TermSettings
 
 
@@ -95,13 +95,6 @@ def test_a_query_is_turned_into_terms_once_for_equal_terms(fitted: Terms, tmp_pa
 def test_texts_without_a_term_in_common_are_refused() -> None:
     with pytest.raises(DataError, match=r"scores\.NAME=null for each of .*lexical, label_words.* has"):
         Terms.fit(["one", "two"], TermSettings())
-
-
-@pytest.mark.parametrize("score", [Lexical(), LabelWords()])
-@pytest.mark.parametrize("name", ["terms", "ngrams", "min_documents"])
-def test_a_setting_below_its_bound_is_refused(score: Lexical | LabelWords, name: str) -> None:
-    with pytest.raises(ConfigError, match=name):
-        changed(score, {"terms": {name: 0}}, "scores")
 
 
 @pytest.mark.parametrize(("characters", "refused"), [(-1, True), (0, False), (64, False), (65, True)])

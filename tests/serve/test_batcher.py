@@ -195,8 +195,8 @@ def test_what_nobody_waits_for_is_not_computed(make: Make, work: Work) -> None:
 def test_a_question_is_dropped_after_its_own_time(make: Make, work: Work) -> None:
     batcher = make()
     work.hold(batcher)
-    late = batcher.submit(ONE, Question(("late",)), 0.3)
-    time.sleep(0.4)
+    late = batcher.submit(ONE, Question(("late",)), 0.05)
+    time.sleep(0.06)
     work.gate.set()
     with pytest.raises(CancelledError):
         got(late)
