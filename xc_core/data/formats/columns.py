@@ -75,6 +75,11 @@ def are_names(table: Path) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def are_cut(table: Path) -> bool:
+    """Return False if the column labels of a table of documents has lists, which are never cut at a separator."""
+    return table.suffix != ".parquet" or not pa.types.is_nested(pq.read_schema(table).field("labels").type)
+
+
 def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
@@ -147,8 +152,11 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
     return cells
 
 
-def report_separator(names: list[str], options: ReadOptions) -> None:
-    """Report if most label names look like several labels: a list that was written as text, or another separator."""
+def report_separator(names: list[str], options: ReadOptions, *, cut: bool) -> None:
+    """Report if most label names look like several labels: a list that was written as text, or another separator.
+
+    ``cut`` is False if the names come from lists: no separator divides them.
+    """
 
     def most(inside: list[str]) -> bool:
         return 2 * len(inside) > len(names) > 1
@@ -160,7 +168,7 @@ def report_separator(names: list[str], options: ReadOptions) -> None:
             f"write the labels of a cell with {options.label_separator!r} between, or the table as Parquet with lists"
         )
         return
-    for other in ("|", ";", "\t", ","):
+    for other in ("|", ";", "\t", ",") if cut else ():
         inside = [name for name in names if other in name]
         if other != options.label_separator and most(inside):
             report(
