@@ -217,6 +217,8 @@ TABLES = [
     case("column twice", "csv", lambda f: put(f / "train.csv", 1, b"uid,title,title,labels"), "train.csv", "once"),
     case("labels of another type", "parquet", rewrite_parquet("train.parquet", labels=[[1.5]] * 60),
          "train.parquet, row 1", "the labels [1.5] (", "double", "names or 64-bit whole numbers"),
+    case("a zero or one per label", "parquet", rewrite_parquet("train.parquet", labels=[[0, 1, 0, 1]] * 60),
+         "train.parquet: found the labels of each row as 4 zeros and ones", "write the positions of the ones"),
     case("labels a number", "parquet", rewrite_parquet("train.parquet", labels=[3] * 60), "the labels 3", "write"),
     case("unknown label", "csv", lambda f: put(f / "train.csv", 5, b"x,a title,,3;11"),
          "train.csv, row 5", "the label '11'", "column uid of labels.csv", "add the label"),

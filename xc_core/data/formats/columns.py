@@ -132,8 +132,8 @@ def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
 
 
 def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
-    """Return the labels of each row: names, or whole numbers. Raises DataError for another type."""
-    cells = []
+    """Return the labels of each row: names, or whole numbers. Raises DataError for another type or a 0 or 1 per label."""
+    cells: list[list[Any]] = []
     for row, cell in enumerate(_values(batch, "labels", block)):
         if isinstance(cell, str):
             block.label_separator = options.label_separator
@@ -149,7 +149,20 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
                 do="write the column in one of these forms",
                 where=block.where(row),
             )
+    if _are_indicators(cells):
+        raise DataError(
+            f"the labels of each row as {len(cells[0])} zeros and ones",
+            expected="the names or numbers of its labels alone",
+            do="write the positions of the ones: [i for i, value in enumerate(row) if value]",
+            where=block.file,
+        )
     return cells
+
+
+def _are_indicators(cells: list[list[Any]]) -> bool:
+    """Return True if each row has a 0 or a 1 per label; three numbers of these would repeat one anyway."""
+    width = len(cells[0]) if cells else 0
+    return width > 2 and all(len(cell) == width and {0, 1}.issuperset(cell) for cell in cells)
 
 
 def report_separator(names: list[str], options: ReadOptions, *, cut: bool) -> None:
