@@ -132,7 +132,7 @@ def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
 
 
 def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
-    """Return the labels of each row: names, or whole numbers. Raises DataError for another type or a 0 or 1 per label."""
+    """Return the labels of each row: names or numbers. Raises DataError for another type, or for zeros and ones."""
     cells: list[list[Any]] = []
     for row, cell in enumerate(_values(batch, "labels", block)):
         if isinstance(cell, str):
