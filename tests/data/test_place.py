@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import subprocess
 import sys
@@ -184,6 +185,14 @@ def test_unused_columns_are_reported_once(workspace: Workspace, tmp_path: Path, 
     (folder / "train.csv").write_text("\n".join(f"{line},{'2020' if i else 'year'}" for i, line in enumerate(lines)))
     place(workspace, folder, "toy", IngestConfig(), replace=False)
     assert [line for line in reported if "ignored" in line] == ["train.csv: ignored columns: 'year'"]
+
+
+def test_unused_fields_are_reported_once(workspace: Workspace, world: Path, reported: list[str]) -> None:
+    """A field with a misspelt name would be lost without a word, as texts under "contents" are."""
+    rows = [json.loads(line) for line in (world / "trn.json").read_text("utf-8").splitlines()]
+    (world / "trn.json").write_text("".join(json.dumps(row | {"contents": "a"}) + "\n" for row in rows), "utf-8")
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    assert [line for line in reported if "ignored" in line] == ["trn.json: ignored fields: 'contents'"]
 
 
 @pytest.mark.parametrize(("spoilt", "code"), [(False, 0), (True, 65)])
