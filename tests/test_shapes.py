@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.naive import search as naive
+from xc_core.errors import DataError
 from xc_core.shapes import PAD_ID, Shortlist, as_slice
 
 SCORES = st.sampled_from([0.0, -0.0, 1.5, -1.5, 1e-45, -1e-45, 3e38, -3e38, np.inf, -np.inf]) | st.floats(width=32)
@@ -44,3 +48,26 @@ def test_ids_that_follow_one_another_are_a_slice() -> None:
     assert as_slice(np.array([3, 4, 5])) == slice(3, 6)
     for ids in ([], [3, 3, 5], [4, 3], [1, 3]):
         assert isinstance(as_slice(np.array(ids, np.int64)), np.ndarray)
+
+
+def test_the_lists_of_another_program_become_a_shortlist() -> None:
+    found = Shortlist.of([[3, 0], [], np.array([PAD_ID, 2, PAD_ID], np.int64)], 4)
+    assert found.ids_NK.tolist() == [[3, 0], [PAD_ID, PAD_ID], [2, PAD_ID]]
+    assert found.ids_NK.dtype == np.int32
+    assert Shortlist.ranked(found.ids_NK, found.scores_NK).ids_NK.tolist() == found.ids_NK.tolist()
+    assert Shortlist.of([], 4).ids_NK.shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([0, 4], "the label 4 in row 1"),
+        ([-2], "the label -2 in row 1"),
+        ([2, 1, 2], "the label 2 twice in row 1"),
+        ([0.5], "labels of the type float64"),
+        (["n02084071"], "labels of the type <U"),
+    ],
+)
+def test_a_list_that_no_evaluation_should_read_is_refused(row: list[Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        Shortlist.of([[1], row], 4)

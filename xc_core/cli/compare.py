@@ -23,7 +23,8 @@ def compare(dataset: str, ours: str, theirs: str) -> None:
     """Print the difference of each metric between OURS and THEIRS on test documents, with a paired 95 % interval.
 
     Each is the name of an evaluated recipe, or RECIPE:SCORE for one of its scores alone, for instance ngame:classifier.
-    Both are resampled together, so this sees differences that are smaller than either one's own interval.
+    Both are resampled together, so this sees differences that are smaller than either one's own interval. The interval
+    is that of other test documents; for other seeds of the training see docs/python.md.
     """
     from xc_core.chain import Workspace
     from xc_core.metrics.paired import differences
