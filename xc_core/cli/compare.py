@@ -27,10 +27,14 @@ def compare(dataset: str, ours: str, theirs: str) -> None:
     is that of other test documents; for other seeds of the training see docs/python.md.
     """
     from xc_core.chain import Workspace
+    from xc_core.chain.reports import stale_note
     from xc_core.metrics.paired import differences
 
     workspace = Workspace.find()
     found = differences(_figures(workspace, dataset, ours), _figures(workspace, dataset, theirs))
+    for recipe in dict.fromkeys(name.partition(":")[0] for name in (ours, theirs)):
+        if note := stale_note(workspace, dataset, recipe):
+            click.echo(note, err=True)
     click.echo(f"{dataset}: {ours} minus {theirs}, points of percent")
     for name, difference in found.items():
         if math.isnan(difference.points):

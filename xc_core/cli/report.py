@@ -22,8 +22,10 @@ def report_on(dataset: str, recipe: str, out: Path | None) -> None:
     evaluation, and keeps it with the run in MLflow.
     """
     from xc_core.chain import Workspace
-    from xc_core.chain.reports import write_report
+    from xc_core.chain.reports import stale_note, write_report
 
     workspace = Workspace.find()
     workspace.params.experiment(dataset, recipe)  # raises the error of an unknown name
     click.echo(write_report(workspace, dataset, recipe, out))
+    if note := stale_note(workspace, dataset, recipe):
+        click.echo(note, err=True)
