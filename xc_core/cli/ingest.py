@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from xc_core import artifacts
 from xc_core.artifacts import writing
 from xc_core.chain import Ran, Workspace, incoming, recut_corpus, run_stage
-from xc_core.chain.arrival import Arrival, papers, scratch
+from xc_core.chain.arrival import Arrival, papers, report_unread, scratch
 from xc_core.chain.changelog import Kind
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names, Number
@@ -173,6 +173,7 @@ def place(
     with writing(workspace.state):
         incoming.recover(workspace)
     _, source = open_source(path, config.layout, config.read_options())
+    report_unread(path, source.files)
     command, target = incoming.command(path, source.files, dataset, config), workspace.raw(dataset)
     with scratch(workspace, dataset) as inner:
         if incoming.interrupted(workspace, dataset, command):
