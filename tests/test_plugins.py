@@ -75,6 +75,23 @@ def test_a_part_gets_its_kind_when_it_is_registered() -> None:
     assert Circle.kind == "circle"
 
 
+def test_a_part_without_the_base_class_of_its_family_is_refused() -> None:
+    """It would lack what all parts have, so a training would fail somewhere with an AttributeError."""
+    shapes: Table[type[Part]] = Table("shape")
+
+    class Shape(Part):
+        table = shapes
+
+    @shapes.register("square")
+    class Square(Shape):
+        pass
+
+    with pytest.raises(ConfigError, match="Round, registered as the shape 'round', without the base class") as refused:
+        shapes.register("round")(type("Round", (Part,), {}))
+    assert "derived from tests.test_plugins.Shape" in refused.value.expected
+    assert shapes.names() == ["square"]
+
+
 @pytest.mark.parametrize("name", [None, 7, ["red"], {"red": 1}])
 def test_what_is_not_text_is_no_name(colours: Table[int], name: object) -> None:
     assert name not in colours

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.naive import search as naive
+from xc_core.errors import DataError
 from xc_core.shapes import PAD_ID, Shortlist, among, as_slice
 
 SCORES = st.sampled_from([0.0, -0.0, 1.5, -1.5, 1e-45, -1e-45, 3e38, -3e38, np.inf, -np.inf]) | st.floats(width=32)
@@ -70,3 +74,26 @@ def test_a_shortlist_without_some_labels_ends_in_holes() -> None:
     assert left.ids_NK.tolist() == [[4, 7, PAD_ID], [0, PAD_ID, PAD_ID]]
     assert left.scores_NK.tolist() == [[3, 1, -np.inf], [4, -np.inf, -np.inf]]
     assert (left.ids_NK.dtype, left.scores_NK.dtype) == (np.int32, np.float32)
+
+
+def test_the_lists_of_another_program_become_a_shortlist() -> None:
+    found = Shortlist.of([[3, 0], [], np.array([PAD_ID, 2, PAD_ID], np.int64)], 4)
+    assert found.ids_NK.tolist() == [[3, 0], [PAD_ID, PAD_ID], [2, PAD_ID]]
+    assert found.ids_NK.dtype == np.int32
+    assert Shortlist.ranked(found.ids_NK, found.scores_NK).ids_NK.tolist() == found.ids_NK.tolist()
+    assert Shortlist.of([], 4).ids_NK.shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([0, 4], "the label 4 in row 1"),
+        ([-2], "the label -2 in row 1"),
+        ([2, 1, 2], "the label 2 twice in row 1"),
+        ([0.5], "labels of the type float64"),
+        (["n02084071"], "labels of the type <U"),
+    ],
+)
+def test_a_list_that_no_evaluation_should_read_is_refused(row: list[Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        Shortlist.of([[1], row], 4)

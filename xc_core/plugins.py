@@ -45,6 +45,10 @@ class Part:
     code_version: ClassVar[str] = "1"
     """Increment if a change of the part's code alters results. Only artefacts that use the part become stale."""
 
+    def __init_subclass__(cls) -> None:
+        if "table" in cls.__dict__:
+            cls.table.base = cls
+
 
 class Table(Generic[T]):
     """A mapping from names to parts of one family.
@@ -58,6 +62,8 @@ class Table(Generic[T]):
 
     def __init__(self, what: str) -> None:
         self.what = what
+        self.base: type | None = None
+        """The base class of all parts, if they are configs; set by the family's base class."""
         self._parts: dict[str, T] = {}
 
     def add(self, name: str, part: P) -> P:
@@ -70,9 +76,19 @@ class Table(Generic[T]):
         return part
 
     def register(self, name: str) -> Callable[[P], P]:
-        """Return a decorator that registers a class or function; ``name`` also becomes the kind of a ``Part``."""
+        """Return a decorator that registers a class or function; ``name`` also becomes the kind of a ``Part``.
+
+        The decorator raises ConfigError for a class without the base class of the family.
+        """
 
         def put(part: P) -> P:
+            if self.base and not (isinstance(part, type) and issubclass(part, self.base)):
+                raise ConfigError(
+                    f"{getattr(part, '__qualname__', part)}, registered as the {self.what} {name!r}, "
+                    f"without the base class {self.base.__name__}",
+                    expected=f"a class derived from {self.base.__module__}.{self.base.__name__}",
+                    do="derive it",
+                )
             self.add(name, part)
             if isinstance(part, type) and issubclass(part, Part):
                 part.kind = name

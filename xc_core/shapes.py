@@ -7,12 +7,14 @@ Letters, used as name suffixes (``emb_ND``, ``ids_BT``):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from xc_core.errors import DataError
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -189,6 +191,31 @@ class Shortlist:
         return cls(np.zeros((documents, 0), np.int32), np.zeros((documents, 0), np.float32))
 
     @classmethod
+    def of(cls, rows: Iterable[npt.ArrayLike], num_labels: int) -> Shortlist:
+        """Build from the labels of each document, best first, as another program ranks them; -1 stands for no label.
+
+        Raises DataError for a label that is not there, or twice in a row: it would count as two right answers.
+        """
+        lists = [np.asarray(row).ravel() for row in rows]
+        counts_N = np.array([len(row) for row in lists], np.int64)
+        labels = np.concatenate([row for row in lists if len(row)] or [np.zeros(0, np.int64)])
+        docs = np.repeat(np.arange(len(lists)), counts_N)[filled := labels != PAD_ID]
+        labels = labels[filled]
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise _no_labels(f"labels of the type {labels.dtype}", num_labels)
+        if len(wrong := np.flatnonzero((labels < 0) | (labels >= num_labels))):
+            raise _no_labels(f"the label {labels[wrong[0]]} in row {docs[wrong[0]]}", num_labels)
+        pairs, first = np.unique(docs * num_labels + labels, return_index=True)
+        if len(pairs) < len(labels):
+            again = np.setdiff1d(np.arange(len(labels)), first)[0]
+            raise _no_labels(f"the label {labels[again]} twice in row {docs[again]}", num_labels)
+        ranks = np.arange(len(labels)) - np.searchsorted(docs, docs)
+        ids_NK = np.full((len(lists), int(ranks.max(initial=-1)) + 1), PAD_ID, np.int32)
+        scores_NK = np.full(ids_NK.shape, -np.inf, np.float32)
+        ids_NK[docs, ranks], scores_NK[docs, ranks] = labels, -ranks
+        return cls(ids_NK, scores_NK)
+
+    @classmethod
     def ranked(cls, ids_NK: Array, scores_NK: Array) -> Shortlist:
         """Sort every row by descending score, equal scores by ascending id; then ``PAD_ID``, then labels with NaN."""
         scores = np.where(ids_NK == PAD_ID, -np.inf, scores_NK).astype(np.float32, copy=False)
@@ -202,3 +229,11 @@ class Shortlist:
         k = max(part.k for part in parts)
         padded = [part.top(k) for part in parts]
         return cls(np.concatenate([p.ids_NK for p in padded]), np.concatenate([p.scores_NK for p in padded]))
+
+
+def _no_labels(found: str, num_labels: int) -> DataError:
+    return DataError(
+        found,
+        expected=f"whole numbers from 0 to {num_labels - 1:,}, each once in a row, or {PAD_ID} for none",
+        do="give the places of the labels in corpus.table('labels')",
+    )

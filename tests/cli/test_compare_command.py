@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.conftest import TOY, Xc
+from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
 from tests.conftest import ToyWorld
 from tests.plugins.conftest import ROOT
 from xc_core import artifacts
@@ -51,7 +51,7 @@ def test_predictions_of_another_program_are_measured_as_the_page_says(
     exec(code[1].replace('"mine"', '"toy"').replace('"quick"', '"ngame"'), found)
     frequent = found["corpus"].published_train().frequency_L().argmax()
     share = found["corpus"].labels.rows(found["test"]).frequency_L()[frequent] / len(found["test"])
-    assert found["figures"].total()["P_at_1"] == pytest.approx(100 * share)
+    assert found["found"]["metrics"]["P_at_1"] == pytest.approx(100 * share)
     assert len(found["texts"]) == len(found["train"]) and len(found["questions"]) == len(found["test"])
 
 
@@ -69,6 +69,18 @@ def test_compare_refuses_figures_of_documents_that_were_replaced(xc: Xc, own: Wo
 
 def around(points: float) -> Difference:
     return Difference(points, points - 1, points + 1)
+
+
+def test_figures_of_older_settings_are_noted(xc: Xc, own: Workspace) -> None:
+    assert xc("compare", *TOY, "ngame", "ngame:classifier").err == ""
+    other = [*TOY_SETTINGS, "--set", "fusion.rule.depth=2"]
+    assert xc("train", *NGAME, *other, "--until", "fusion").code == 0
+    evaluate = "xc run evaluation --dataset toy --recipe ngame"
+    note = f"note: the evaluation of ngame is out of date (fusion changed). Make it again: {evaluate}\n"
+    assert xc("compare", *TOY, "ngame", "ngame:classifier").err == note, "once"
+    assert xc("report", *NGAME).err == note
+    assert xc(*evaluate.split()[1:]).code == 0
+    assert xc("compare", *TOY, "ngame", "ngame:classifier").err == ""
 
 
 def test_a_figure_above_zero_means_that_the_first_is_better(

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.cli.conftest import Ended, Xc
@@ -77,6 +78,17 @@ def test_ingest_says_that_labels_look_like_lists(xc: Xc, fresh: Workspace, tmp_p
     right = ingest(xc, tmp_path / "drop", "right", "--label-separator", "|")
     assert "most labels contain" not in right.err
     assert "5 labels" in right.out
+
+
+def test_ingest_proposes_no_separator_for_lists(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    """Names with commas are common, and a separator does not divide the names of a list."""
+    labels = [[f"dog, type {i % 3}", f"cat, type {i % 2}"] for i in range(60)]
+    table = pl.DataFrame({"text": [f"text {i}" for i in range(60)], "labels": labels})
+    (tmp_path / "drop").mkdir()
+    table.write_parquet(tmp_path / "drop" / "train.parquet")
+    assert "--label-separator" not in ingest(xc, tmp_path / "drop").err
+    table.with_columns(pl.col("labels").list.join(";")).write_parquet(tmp_path / "drop" / "train.parquet")
+    assert "--label-separator ','" in ingest(xc, tmp_path / "drop", "text").err
 
 
 @pytest.mark.parametrize("options", [(), ("--label-separator", ",")])

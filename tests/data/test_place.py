@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import subprocess
 import sys
@@ -183,6 +184,27 @@ def test_unused_columns_are_reported_once(workspace: Workspace, tmp_path: Path, 
     (folder / "train.csv").write_text("\n".join(f"{line},{'2020' if i else 'year'}" for i, line in enumerate(lines)))
     place(workspace, folder, "toy", IngestConfig(), replace=False)
     assert [line for line in reported if "ignored" in line] == ["train.csv: ignored columns: 'year'"]
+
+
+def test_files_that_are_not_read_are_reported(workspace: Workspace, world: Path, reported: list[str]) -> None:
+    """A validation file with another name would be missed, and validation documents held out of train instead."""
+    for name in ("valid.json", "filter_labels_tst.txt", "README.md", "LICENSE.txt", ".hidden"):
+        (world / name).write_text("a\n", "utf-8")
+    (world / "more").mkdir()
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    unread = "files that are not read: 'filter_labels_tst.txt', 'valid.json'"
+    assert [line for line in reported if "not read" in line] == [unread]
+    reported.clear()
+    place(workspace, workspace.raw("toy"), "toy", IngestConfig(split="family"), replace=False)
+    assert not [line for line in reported if "not read" in line]
+
+
+def test_unused_fields_are_reported_once(workspace: Workspace, world: Path, reported: list[str]) -> None:
+    """A field with a misspelt name would be lost without a word, as texts under "contents" are."""
+    rows = [json.loads(line) for line in (world / "trn.json").read_text("utf-8").splitlines()]
+    (world / "trn.json").write_text("".join(json.dumps(row | {"contents": "a"}) + "\n" for row in rows), "utf-8")
+    place(workspace, world, "toy", IngestConfig(), replace=False)
+    assert [line for line in reported if "ignored" in line] == ["trn.json: ignored fields: 'contents'"]
 
 
 def test_the_artefact_can_be_verified(workspace: Workspace, world: Path) -> None:

@@ -22,6 +22,7 @@ from xc_core.losses.base import BatchLoss, Stateless, summed
 from xc_core.plugins import fault_of
 from xc_core.recipes.base import find_recipe
 from xc_core.scores import FittedScore, Query
+from xc_core.scores.store import whole
 from xc_core.shapes import PAD_ID
 
 ASKED = Query(np.zeros((2, 4), np.float32), ["one", "two"])
@@ -74,6 +75,19 @@ def test_a_value_that_is_not_finite_names_the_score(number: float) -> None:
     found[1, 1] = number
     with pytest.raises(XCError, match=f"1 of 5 values of the score 'mine' that are not finite, the first {number}"):
         values(of_score(found=found), ASKED, PROPOSED)
+
+
+def test_a_fitted_score_without_the_base_class_is_named() -> None:
+    """It has no ``alone`` and no ``figures``, which the base class has."""
+
+    class Bare:
+        num_labels, candidates, values, save = 3, None, None, None
+
+    with pytest.raises(
+        XCError, match=r"Bare, which the score 'mine' returned from fit or open, without alone, figures"
+    ):
+        whole("mine", cast(FittedScore, Bare()))
+    assert whole("mine", given := Given()) is given
 
 
 def test_the_value_of_a_hole_may_be_anything() -> None:

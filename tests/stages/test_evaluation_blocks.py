@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,13 @@ from tests.arrays import matrix
 from tests.conftest import TOPICS
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.corpus import Corpus
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.metrics.confusions import Confusion
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.ranking import per_document, without
 from xc_core.shapes import Shortlist
 from xc_core.stages import evaluation
-from xc_core.stages.evaluation import _measured
+from xc_core.stages.evaluation import _measured, _other_labels
 
 DOCUMENTS, LABELS, CANDIDATES = 23, 300, 150
 
@@ -59,3 +62,20 @@ def test_intervals_of_precision_end_where_no_document_of_the_dataset_is_better(t
     found = Evaluation.open(trained.folder("evaluation", "toy", "ngame")).report["intervals"]
     most = int(trained.open(Corpus, "toy").labels.counts_N.max())
     assert found["P_at_5"][1] <= 100 * most / 5 < found["R_at_10"][1]
+
+
+@pytest.mark.parametrize(
+    ("validation", "test", "noted"),
+    [([0], [2, 2, 1], True), ([0], [1, 2], False), ([2], [2], False), ([], [2], False), ([0], [], False)],
+)
+def test_a_fusion_that_was_fitted_on_labels_of_another_kind_is_noted(
+    validation: list[int], test: list[int], noted: bool
+) -> None:
+    """Label 2 has no train document. The fusion of validation documents with labels 0 and 1 ranks such labels last."""
+    rows = {TRAIN: [0, 1], VALIDATION: validation, TEST: test}
+    split = np.repeat(list(rows), [len(labels) for labels in rows.values()])
+    labels = matrix([[label] for labels in rows.values() for label in labels], 3)
+    corpus = SimpleNamespace(labels=labels, rows=lambda name: np.flatnonzero(split == name))
+    note = _other_labels(corpus)  # type: ignore[arg-type]
+    assert ("67% of the true labels of test documents have no train document, but only 0%" in note) == noted
+    assert ("fusion.rule=sum" in note) == noted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,3 +143,12 @@ def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
 def papers(folder: Path) -> list[Path]:
     """Return the licence and the readme of a folder, which go with its data."""
     return [path for path in folder.iterdir() if path.is_file() and path.name.upper().startswith(("LICENSE", "README"))]
+
+
+def report_unread(folder: Path, files: Iterable[Path]) -> None:
+    """Report the files of a folder that are not read: one with another name than its layout expects is missed."""
+    known = {*files, *papers(folder)}
+    names = sorted(path.name for path in folder.iterdir() if path.is_file() and path not in known)
+    if names := [name for name in names if not name.startswith(".")]:
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        report(f"files that are not read: {', '.join(map(repr, names[:8]))}{more}")

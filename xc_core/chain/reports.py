@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core import artifacts
+from xc_core.chain.plan import Status, states
 from xc_core.chain.registry import STAGES, TRAIN_STAGES
 from xc_core.chain.runner import machines, read_costs
 from xc_core.chain.workspace import Workspace
 from xc_core.data.checks import accepted_sentence
-from xc_core.errors import MissingError, nearest
+from xc_core.errors import MissingError, XCError, nearest
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.page import Page
 
@@ -74,6 +75,19 @@ def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
         expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
         do=("fix the name, or train it: " if have else "") + workspace.params.train_command(dataset, recipe),
     )
+
+
+def stale_note(workspace: Workspace, dataset: str, recipe: str, stage: str = "evaluation") -> str:
+    """Return why the figures of a stage are out of date, and the command for new ones; "" if they are up to date."""
+    try:
+        state = states(workspace, workspace.params.experiment(dataset, recipe))[stage]
+    except XCError as error:
+        return f"note: the settings of {recipe} cannot be read, so its {stage} may be out of date: {error.found}"
+    if state.status is not Status.STALE:
+        return ""
+    only = state.root == stage
+    do = STAGES[stage].command(dataset, recipe) if only else workspace.params.train_command(dataset, recipe)
+    return f"note: the {stage} of {recipe} is out of date ({state.why}). Make it again: {do}"
 
 
 def of_present_corpus(workspace: Workspace, dataset: str, recipe: str, stage: str = "evaluation") -> bool:

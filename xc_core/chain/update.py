@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xc_core import artifacts
 from xc_core.chain import changelog, incoming
-from xc_core.chain.arrival import Arrival, papers, present_corpus, scratch
+from xc_core.chain.arrival import Arrival, papers, present_corpus, report_unread, scratch
 from xc_core.chain.changelog import Kind
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
@@ -39,6 +39,7 @@ def update(
         _, source = open_source(path, layout, replace(reading.read_options(), part=True))
         if not names_labels(source):
             raise _no_names(path)
+        report_unread(path, source.files)
         command = incoming.command(path, source.files, dataset, reading)
         if incoming.interrupted(workspace, dataset, command):
             incoming.forget(workspace, dataset)

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from xc_core.chain import Workspace
-from xc_core.chain.reports import check_evaluated, of_present_corpus
+from xc_core.chain.reports import check_evaluated, of_present_corpus, stale_note
 from xc_core.cli.options import dataset_option
 from xc_core.errors import MissingError, MovedError, UsageError, nearest
 from xc_core.metrics import paired, validation
@@ -38,7 +38,8 @@ def compare(dataset: str, on: str, ours: str, theirs: str) -> None:
     """Print the difference of each metric between OURS and THEIRS on the same documents, with a paired 95 % interval.
 
     Each is the name of a recipe, or RECIPE:SCORE for one of its scores alone, for instance ngame:classifier. Both are
-    resampled together, so this sees differences that are smaller than either one's own interval.
+    resampled together, so this sees differences that are smaller than either one's own interval. The interval is that
+    of other documents; for other seeds of the training see docs/python.md.
 
     Validation documents are those that no score of the recipe had seen. It must be trained up to the stage fusion. A
     fusion is fitted on one half of them to rank the other half; RECIPE:rule is the fusion with its dial at 0, whether
@@ -48,6 +49,9 @@ def compare(dataset: str, on: str, ours: str, theirs: str) -> None:
     workspace.params.dataset(dataset)  # raises the error of an unknown name
     figures = (_on_test if on == _TEST else _on_validation)(workspace, dataset, ours, theirs)
     found = paired.differences(*figures)
+    for recipe in dict.fromkeys(name.partition(":")[0] for name in (ours, theirs)):
+        if note := stale_note(workspace, dataset, recipe, "evaluation" if on == _TEST else "fusion"):
+            click.echo(note, err=True)
     click.echo(f"{dataset}: {ours} minus {theirs}, {counted(len(figures[0]), f'{on} document')}, points of percent")
     for name, difference in found.items():
         if math.isnan(difference.points):

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from xc_core import artifacts
 from xc_core.chain import Ran, Workspace, incoming, recut_corpus, run_stage
-from xc_core.chain.arrival import Arrival, papers, scratch
+from xc_core.chain.arrival import Arrival, papers, report_unread, scratch
 from xc_core.chain.changelog import Kind
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names, Number
@@ -163,6 +163,7 @@ def place(
     """
     _refuse_project(workspace, path)
     _, source = open_source(path, config.layout, config.read_options())
+    report_unread(path, source.files)
     command, target = incoming.command(path, source.files, dataset, config), workspace.raw(dataset)
     with scratch(workspace, dataset) as inner:
         if incoming.interrupted(workspace, dataset, command):

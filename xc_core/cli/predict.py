@@ -139,7 +139,7 @@ def _lines() -> list[str]:
         raise UsageError(
             f"bytes that are not UTF-8 in line {number} of the standard input",
             expected="one text per line, in UTF-8",
-            do="convert it, for instance: iconv -f latin1 -t utf-8",
+            do="convert them from their encoding, for instance: iconv -f cp1252 -t utf-8",
         ) from error
 
 

@@ -293,7 +293,7 @@ def _field(line: bytes, column: str, where: str) -> str:
         raise DataError(found, expected="text that can be encoded as UTF-8", do=do, where=where) from error
     except UnicodeDecodeError as error:
         found = f"text that is not UTF-8 ({first_line(error)})"
-        do = "convert the file, for instance: iconv -f latin1 -t utf-8"
+        do = "convert the file from its encoding, for instance: iconv -f cp1252 -t utf-8 OLD > NEW"
         raise DataError(found, expected="JSON in UTF-8", do=do, where=where) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from xc_core.chain import Workspace
-from xc_core.chain.reports import write_report
+from xc_core.chain.reports import stale_note, write_report
 from xc_core.cli.options import dataset_option, recipe_option
 
 
@@ -26,3 +26,5 @@ def report_on(dataset: str, recipe: str, out: Path | None) -> None:
     workspace = Workspace.find()
     workspace.params.experiment(dataset, recipe)  # raises the error of an unknown name
     click.echo(write_report(workspace, dataset, recipe, out))
+    if note := stale_note(workspace, dataset, recipe):
+        click.echo(note, err=True)

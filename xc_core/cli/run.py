@@ -49,7 +49,10 @@ def evaluate(dataset: str, recipe: str, force: bool) -> None:
 @dataset_option
 @force_option
 def leaderboard(dataset: str, force: bool) -> None:
-    """Run the stage leaderboard and print its table (percent; p: paired randomisation test of P@1 against the best)."""
+    """Run the stage leaderboard and print its table (percent; p: paired randomisation test of P@1 against the best).
+
+    The folder data/DATASET/leaderboard has it as Markdown, Parquet and a plot.
+    """
     workspace = Workspace.find()
     run_stage(workspace, "leaderboard", dataset, force=force)
     show_leaderboard(workspace, dataset)

@@ -16,10 +16,12 @@ from typing import Any, ClassVar, Final
 from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.data.folds import FINAL, Fold
-from xc_core.errors import CorruptError
+from xc_core.errors import CorruptError, XCError
 from xc_core.linked import link_file
 from xc_core.params import KIND, changed, plain
 from xc_core.scores.base import SCORES, FittedScore, Score
+
+_METHODS: Final = ("num_labels", "candidates", "alone", "values", "save", "figures")
 
 _CONTENT: Final = "scores.json"
 
@@ -84,7 +86,7 @@ class ScoresWriter:
         """Write one fitted score."""
         folder = self.build.path / fold.name / name
         folder.mkdir(parents=True)
-        fitted.save(folder)
+        whole(name, fitted).save(folder)
 
     def finish(self, made: list[Fold]) -> None:
         """Write ``scores.json``; call it last."""
@@ -106,8 +108,21 @@ def _parts(content: list[list[Any]]) -> dict[str, Score]:
     return {name: changed(SCORES[part[KIND]](), part, f"scores.{name}") for name, part in content}
 
 
+def whole(name: str, fitted: FittedScore) -> FittedScore:
+    """Return a fitted score; raise XCError if it lacks a method, as an object of a plug-in may."""
+    lacking = [method for method in _METHODS if not hasattr(fitted, method)]
+    if lacking:
+        raise XCError(
+            f"{type(fitted).__qualname__}, which the score {name!r} returned from fit or open, without "
+            f"{', '.join(lacking)}",
+            expected=f"an object of a class derived from {FittedScore.__module__}.{FittedScore.__name__}",
+            do=f"derive it; python -m pytest tests/contracts -k {name} tests the score",
+        )
+    return fitted
+
+
 def _opened(parts: dict[str, Score], places: dict[str, Path]) -> dict[str, FittedScore]:
-    fitted = {name: part.open(places[name]) for name, part in parts.items()}
+    fitted = {name: whole(name, part.open(places[name])) for name, part in parts.items()}
     sizes = {name: score.num_labels for name, score in fitted.items()}
     if len(set(sizes.values())) > 1:
         raise CorruptError(

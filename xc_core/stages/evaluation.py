@@ -13,7 +13,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
-from xc_core.data.splits import TEST, VALIDATION
+from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.devices import Device
 from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
@@ -70,6 +70,27 @@ def run(context: Context[EvaluationSettings]) -> None:
     metrics = content["metrics"]
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
+    )
+    if fusion.rule.learns and (note := _other_labels(corpus)):
+        context.report(f"evaluation: {note}")
+
+
+def _other_labels(corpus: Corpus) -> str:
+    """Return a note if most true labels of test documents have no train document, but those of validation have one.
+
+    A fusion that is fitted on validation documents then ranks labels of train documents first.
+    """
+    frequency_L = corpus.labels.rows(corpus.rows(TRAIN)).frequency_L()
+    positives = [corpus.labels.rows(corpus.rows(split)).indices for split in (VALIDATION, TEST)]
+    if not all(map(len, positives)):
+        return ""
+    validation, test = (float((frequency_L[labels] == 0).mean()) for labels in positives)
+    if not validation < 0.5 < test:
+        return ""
+    return (
+        f"{test:.0%} of the true labels of test documents have no train document, but only "
+        f"{validation:.0%} of those of validation documents, so the fusion learnt there to trust scores from "
+        "train documents; give a validation file that resembles test, or train with --set fusion.rule=sum"
     )
 
 

@@ -75,6 +75,11 @@ def are_names(table: Path) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def are_cut(table: Path) -> bool:
+    """Return False if the column labels of a table of documents has lists, which are never cut at a separator."""
+    return table.suffix != ".parquet" or not pa.types.is_nested(pq.read_schema(table).field("labels").type)
+
+
 def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
@@ -120,8 +125,8 @@ def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
 
 
 def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
-    """Return the labels of each row: names, or whole numbers. Raises DataError for another type."""
-    cells = []
+    """Return the labels of each row: names or numbers. Raises DataError for another type, or for zeros and ones."""
+    cells: list[list[Any]] = []
     for row, cell in enumerate(_values(batch, "labels", block)):
         if isinstance(cell, str):
             block.label_separator = options.label_separator
@@ -137,11 +142,27 @@ def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[lis
                 do="write the column in one of these forms",
                 where=block.where(row),
             )
+    if _are_indicators(cells):
+        raise DataError(
+            f"the labels of each row as {len(cells[0])} zeros and ones",
+            expected="the names or numbers of its labels alone",
+            do="write the positions of the ones: [i for i, value in enumerate(row) if value]",
+            where=block.file,
+        )
     return cells
 
 
-def report_separator(names: list[str], options: ReadOptions) -> None:
-    """Report if most label names look like several labels: a list that was written as text, or another separator."""
+def _are_indicators(cells: list[list[Any]]) -> bool:
+    """Return True if each row has a 0 or a 1 per label; three numbers of these would repeat one anyway."""
+    width = len(cells[0]) if cells else 0
+    return width > 2 and all(len(cell) == width and {0, 1}.issuperset(cell) for cell in cells)
+
+
+def report_separator(names: list[str], options: ReadOptions, *, cut: bool) -> None:
+    """Report if most label names look like several labels: a list that was written as text, or another separator.
+
+    ``cut`` is False if the names come from lists: no separator divides them.
+    """
 
     def most(inside: list[str]) -> bool:
         return 2 * len(inside) > len(names) > 1
@@ -153,7 +174,7 @@ def report_separator(names: list[str], options: ReadOptions) -> None:
             f"write the labels of a cell with {options.label_separator!r} between, or the table as Parquet with lists"
         )
         return
-    for other in ("|", ";", "\t", ","):
+    for other in ("|", ";", "\t", ",") if cut else ():
         inside = [name for name in names if other in name]
         if other != options.label_separator and most(inside):
             report(

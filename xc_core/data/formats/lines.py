@@ -69,11 +69,11 @@ def _check(block: bytes, path: Path, number: int, options: ReadOptions) -> None:
         if not is_utf8(block):
             block.decode("utf-8")
     except UnicodeDecodeError as error:
-        other = "utf-16" if number == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "latin1"
+        other = "utf-16" if number == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "cp1252"
         raise DataError(
             f"the byte 0x{block[error.start]:02x}, which is not UTF-8",
             expected="UTF-8 text",
-            do=f"convert the file, for instance: iconv -f {other} -t utf-8 OLD > NEW",
+            do=f"convert the file from its encoding, for instance: iconv -f {other} -t utf-8 OLD > NEW",
             where=_place(path, number, block, error.start),
         ) from error
     if (at := block.find(b"\0")) >= 0:

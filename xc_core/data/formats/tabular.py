@@ -87,7 +87,7 @@ class Tabular:
                 yield block
             return
         names = sorted(self._vocabulary())
-        column.report_separator(names, self.options)
+        column.report_separator(names, self.options, cut=any(map(column.are_cut, self._documents)))
         for start in range(0, len(names), _ROWS):
             part = names[start : start + _ROWS]
             yield Block("labels column", start + 1, part, part, [""] * len(part), unit="label")

@@ -28,6 +28,7 @@ from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, preview
+from xc_core.progress import report
 from xc_core.shapes import I64, Array, Bool
 
 _TEXT = [("uid", pa.string()), ("title", pa.string()), ("content", pa.string())]
@@ -58,6 +59,7 @@ class XCJson:
         filters = [path for split in self.splits if (path := self.filters(split))]
         matrices = [path for split in self.splits if (path := find(folder, f"{STEM[split]}_X_Y.txt"))]
         self.files = [*self._path.values(), *filters, *matrices]
+        self._seen: set[Path] = set()
 
     def labels(self) -> Iterator[Block]:
         """Yield the lines of lbl.json; compare their number with ``*_X_Y.txt`` if there is one."""
@@ -102,7 +104,17 @@ class XCJson:
             table = _parse(raw, schema)
             if table is None:
                 _explain(raw, path, number, schema)
+            if path not in self._seen:
+                self._seen.add(path)
+                _report_ignored(raw, path, schema)
             yield _block(table, path.name, number)
+
+
+def _report_ignored(raw: bytes, path: Path, schema: pa.Schema) -> None:
+    """Report the fields of the first line that nothing reads."""
+    ignored = [name for name in json.loads(raw[: raw.index(b"\n")]) if name not in schema.names]
+    if ignored:
+        report(f"{path.name}: ignored fields: {', '.join(map(repr, ignored))}")
 
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
@@ -198,7 +210,9 @@ def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn
         else:
             first = middle
     found, expected = _problem(lines[first].decode(), with_targets="target_ind" in schema.names)
-    raise DataError(found, expected=expected, do="fix or delete the line", where=f"{path.name}, line {number + first}")
+    a_list = number + first == 1 and lines[first].lstrip().startswith(b"[")
+    do = "write each object of the list on a line: jq -c '.[]' OLD > NEW" if a_list else "fix or delete the line"
+    raise DataError(found, expected=expected, do=do, where=f"{path.name}, line {number + first}")
 
 
 def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
@@ -327,14 +341,8 @@ def _state_labels(path: Path, labels: int) -> None:
         new.close()
 
 
+_FILES = ("trn.json", "tst.json", "lbl.json")
 LAYOUTS.add(
     "xc-json",
-    Layout(
-        "xc-json",
-        ("trn.json", "tst.json", "lbl.json"),
-        "trn.json[.gz], tst.json[.gz], lbl.json[.gz]",
-        XCJson,
-        add_labels,
-        ("lbl.json",),
-    ),
+    Layout("xc-json", _FILES, "trn.json[.gz], tst.json[.gz], lbl.json[.gz]", XCJson, add_labels, ("lbl.json",)),
 )
