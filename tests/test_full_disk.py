@@ -132,3 +132,13 @@ def test_a_file_where_a_folder_should_be_is_a_storage_error(tmp_path: Path) -> N
     for call in calls:
         with pytest.raises(StorageError, match=f"while writing {path}"):
             call()
+
+
+@pytest.mark.parametrize(("way", "found"), [("file", "a file where a folder should be"), ("loop", "a symbolic link")])
+def test_what_is_in_the_way_of_a_folder_is_to_be_moved(tmp_path: Path, way: str, found: str) -> None:
+    """Neither free space nor permission helps, which the advice named."""
+    place = tmp_path / way
+    place.write_text("a") if way == "file" else place.symlink_to(place)
+    with pytest.raises(StorageError, match=f"{found}.*while writing {place}") as caught:
+        artifacts.write_file(place / "thing" / "params.yaml", "a")
+    assert caught.value.do.startswith("move the file or link away")

@@ -46,6 +46,8 @@ _REFUSALS: Final = {
 }
 _WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
 """Those that no reading has."""
+_IN_THE_WAY: Final = tuple(_REFUSALS[number] for number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP))
+"""Those that neither space nor permission helps."""
 LINK_LOOP: Final = "Symlink loop from"
 """What Path.resolve writes in a RuntimeError, up to Python 3.12."""
 _IN_WORDS: Final = {
@@ -291,6 +293,12 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
     If ``error`` happened while ``path`` was built, it may be one of reading: it names another file, or none for a
     failing disk.
     """
+    if reason.startswith(_IN_THE_WAY):
+        return StorageError(
+            f"{reason} while writing {path}",
+            expected="a path without a file or link in the way; existing files are untouched",
+            do="move the file or link away, or fix the link, then run the same command again",
+        )
     named = _names_another(error, path)
     if named or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None):
         return StorageError(

@@ -166,12 +166,21 @@ def _released(workspace: Workspace, client: Any, dataset: str, recipe: str, reas
 
 
 def record(workspace: Workspace, dataset: str, recipe: str) -> None:
-    """Record raw data and artefacts of an experiment in DVC, as a Dagster run does; without DVC do nothing."""
+    """Record raw data and artefacts of an experiment in DVC, as a Dagster run does; without DVC do nothing.
+
+    Raw data that is gone and artefacts whose input is missing are left out: dvc refuses these, and the packed model
+    does not need them.
+    """
     from assets.resources import Dvc
 
-    dvc = Dvc.of(workspace.root)
-    dvc.track_source(workspace.raw(dataset))
-    dvc.commit([name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()], dataset, recipe)
+    dvc, raw = Dvc.of(workspace.root), workspace.raw(dataset)
+    there = {name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()}
+    complete = [name for name in STAGES if there.issuperset({name, *STAGES[name].deps})]
+    if raw.is_dir():
+        dvc.track_source(raw)
+    else:
+        complete = [name for name in complete if not STAGES[name].needs_source]
+    dvc.commit(complete, dataset, recipe)
 
 
 @click.command(short_help="Return to the previous champion.")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from assets import worker
+from assets.release.promotion import record
 from assets.resources import Dvc, Project, dvc_address, settings_address
 from xc_core.chain import STAGES, Workspace, dvc_lock
 from xc_core.errors import ConfigError, CorruptError, UnavailableError
@@ -79,6 +80,24 @@ def test_a_stage_is_committed_with_its_settings_and_its_own_hash_returned(
     assert Dvc(root=str(tmp_path)).record(stage, "toy", "ngame") == md5
     dvc = [sys.executable, "-m", "dvc", "--wait-for-lock"]
     assert commands == [[*dvc, "commit", "--force", *addresses]]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_an_artefact_whose_input_is_missing_is_not_recorded(
+    tmp_path: Path, asked: Callable[..., Commands], raw: bool
+) -> None:
+    """dvc refuses the whole commit then: a packed model could not be promoted after its vectors were deleted."""
+    workspace = Workspace(tmp_path)
+    for name in STAGES.keys() - {"embeddings"}:
+        workspace.folder(name, "toy", "ngame").mkdir(parents=True)
+    (tmp_path / ".dvc").mkdir()
+    if raw:
+        workspace.raw("toy").mkdir()
+    commands = asked()
+    record(workspace, "toy", "ngame")
+    committed = {name.partition("@")[0] for name in commands[-1] if "@" in name}
+    assert committed == {"dataset-settings", "settings", "tokens", "encoder", "model"} | ({"corpus"} if raw else set())
+    assert any("add" in command for command in commands) == raw
 
 
 @pytest.mark.parametrize("name", ["data/toy/corpus/a.txt", "data/toy/ngame/model/a", "data/toy/settings/corpus.json"])

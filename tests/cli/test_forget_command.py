@@ -372,6 +372,28 @@ def test_what_dvc_keeps_beside_the_raw_files_stays(tmp_path: Path) -> None:
     assert [path.read_text() for path in beside] == ["of dvc"] * 3
 
 
+def test_folders_that_the_deleted_ones_were_links_to_are_named(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    """They are on another disk, for want of space, and keep the rows."""
+    run_stage(fresh, "corpus", "toy")
+    (fresh.data / "toy" / "ngame").mkdir()
+    names = ("raw", "corpus", "tokens", "ngame/model")
+    for name in names:
+        target = tmp_path / "disk" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path = fresh.data / "toy" / name
+        path.rename(target) if path.exists() else target.mkdir()
+        path.symlink_to(target)
+    (fresh.data / "toy" / "tokens").unlink()
+    (fresh.data / "toy" / "tokens").symlink_to(tmp_path / "gone")
+    ended = xc("forget", *TOY, "--document", "D0003")
+    assert ended.code == 0, ended.err
+    assert holding(fresh.data, "D0003") == []
+    assert [line.strip() for line in ended.out.splitlines() if "was a link" in line] == [
+        f"{tmp_path / 'disk' / name}, to which data/toy/{name} was a link: delete it, if nothing else needs it"
+        for name in ("raw", "corpus", "ngame/model")
+    ]
+
+
 @pytest.mark.parametrize("kept", ["ngame", ".raw.old", "ingest-"])
 def test_files_that_cannot_be_deleted_are_named_until_they_can_be(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, kept: str

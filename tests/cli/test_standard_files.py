@@ -57,3 +57,10 @@ def test_output_on_a_full_disk_is_an_error(tmp_path: Path) -> None:
     done = run(f"xc --help > {FULL}", tmp_path)
     assert done.returncode == 73
     assert "found a full disk" in done.stderr
+
+
+def test_a_character_that_the_output_cannot_encode_is_printed_as_an_escape(tmp_path: Path) -> None:
+    script = "from xc_core.cli import main as m; m.cli.main = lambda **_: m.click.echo('für \u2603'); m.main([])"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "für \\u2603\n".encode("latin-1"), b"")

@@ -87,11 +87,14 @@ def forget(
             unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
             folder = workspace.home(dataset) / ACCEPTANCE
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
-            deleted = _delete_derived(workspace, dataset)
+            deleted = _derived(workspace, dataset)
+            linked = _linked(workspace, [workspace.raw(dataset), workspace.folder("corpus", dataset), *deleted])
+            drop_all(deleted)
+            incoming.forget(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
             Arrival(workspace, inner, dataset, config, command, Kind.FORGET, uids).install(1.0)
             incoming.drop_replaced(workspace, dataset)
-        elsewhere = places(workspace, dataset)  # a service may need seconds
+        elsewhere = [*linked, *places(workspace, dataset)]  # a service may need seconds
         incoming.forget(workspace, dataset)
     recipes = workspace.params.recipes(dataset)
     shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
@@ -187,8 +190,15 @@ def _forget_accepted(folder: Path, documents: list[str], labels: list[str], text
     return 0
 
 
-def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
-    """Delete all that was made of a dataset: not its raw files, corpus, changelog, settings, inbox and acceptance set.
+def _linked(workspace: Workspace, paths: list[Path]) -> list[Place]:
+    """Return the folders that ``paths`` link to: a link is deleted or replaced, and what it points to stays."""
+    do = "delete it, if nothing else needs it"
+    links = [path for path in paths if path.is_symlink() and path.exists()]
+    return [Place(f"{path.resolve()}, to which {path.relative_to(workspace.root)} was a link", do) for path in links]
+
+
+def _derived(workspace: Workspace, dataset: str) -> list[Path]:
+    """Return all that was made of a dataset: not its raw files, corpus, changelog, settings, inbox and acceptance set.
 
     DVC's own files stay: they hold hashes, and without its .gitignore git would take the raw files in.
     """
@@ -200,7 +210,4 @@ def _delete_derived(workspace: Workspace, dataset: str) -> list[Path]:
     found = [path for path in found if path.name not in recipes] + inner
     found += [state / kind / dataset for kind in (*PER_DATASET, "tune")]
     found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
-    found = [path for path in found if path.exists()]
-    drop_all(found)
-    incoming.forget(workspace, dataset)
-    return found
+    return [path for path in found if path.exists()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import io
 import os
 import signal
 import sys
@@ -175,11 +176,14 @@ def main(arguments: list[str] | None = None) -> None:
 def _open_standard_files() -> None:
     """Open the null device in place of each standard file that is closed, as after ``>&-``.
 
-    Else the next file that is opened gets its number, and what a library prints is written into that file.
+    Else the next file that is opened gets its number, and what a library prints is written into that file. A character
+    that the encoding of the output lacks, as that of a Latin-1 locale does, is printed as an escape.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  # open until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _print(line: str) -> None:
