@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import TOY, Xc
 from tests.conftest import ToyWorld
 from tests.plugins.conftest import ROOT
+from xc_core import artifacts
 from xc_core.chain import Workspace, run_stage
 from xc_core.metrics import paired
+from xc_core.metrics.names import titled
 from xc_core.metrics.paired import Difference
+from xc_core.metrics.ranking import PerDocument
+from xc_core.metrics.stored import StoredFigures
 
 
 def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: Workspace) -> None:
@@ -21,7 +27,7 @@ def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: 
     assert same.code == 0, same.err
     assert "P@1        +0.00   [-6.50, +6.50]   not clear" in same.out, "40 documents that do not differ"
     other = xc("compare", *TOY, "ngame", "ngame:label_text").out.splitlines()
-    assert other[0] == "toy: ngame minus ngame:label_text, points of percent"
+    assert other[0] == "toy: ngame minus ngame:label_text, 40 test documents, points of percent"
     assert [line.split()[0] for line in other[1:]] == [
         "P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10",
     ]  # fmt: skip
@@ -61,12 +67,16 @@ def test_compare_refuses_figures_of_documents_that_were_replaced(xc: Xc, own: Wo
     xc("compare", *TOY, "ngame", "ngame:classifier").refused(76, "on another corpus", "xc train --dataset toy")
 
 
+def around(points: float) -> Difference:
+    return Difference(points, points - 1, points + 1)
+
+
 def test_a_figure_above_zero_means_that_the_first_is_better(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures = {"better": 60.0, "worse": 50.0}
-    monkeypatch.setattr("xc_core.cli.compare._figures", lambda workspace, dataset, name: figures[name])
-    monkeypatch.setattr(paired, "differences", lambda a, b: {"P_at_1": Difference(a - b, a - b - 1, a - b + 1)})
+    figures = {"better": [1] * 60, "worse": [1] * 50}
+    monkeypatch.setattr("xc_core.cli.compare._on_test", lambda workspace, dataset, *names: [figures[n] for n in names])
+    monkeypatch.setattr(paired, "differences", lambda a, b: {"P_at_1": around(len(a) - len(b))})
     assert xc("compare", *TOY, "better", "worse").out.splitlines()[1] == "P@1       +10.00   [+9.00, +11.00]"
     assert xc("compare", *TOY, "worse", "better").out.splitlines()[1] == "P@1       -10.00   [-11.00, -9.00]"
 
@@ -78,3 +88,60 @@ def test_a_metric_that_no_test_document_defines_is_no_number(
     monkeypatch.setattr(paired, "differences", lambda *models: {"PSP_at_1": unknown})
     ended = xc("compare", *TOY, "ngame", "ngame")
     assert ended.out.splitlines()[1:] == ["PSP@1          -   no test document has a label"]
+
+
+VALIDATION = (*TOY, "--on", "validation")
+
+
+def test_validation_documents_are_compared_by_the_figures_of_the_fusion(xc: Xc, ready: Workspace) -> None:
+    facts = artifacts.read_made(ready.folder("fusion", "toy", "ngame")).facts
+    by_name = {**facts["validation"], "rule": facts["validation"]["fusion"], "fusion": facts["figures"]}
+    for ours, theirs in (("ngame", "ngame:label_text"), ("ngame:rule", "ngame:sum"), ("ngame:sum", "ngame")):
+        shown = xc("compare", *VALIDATION, ours, theirs).out.splitlines()
+        documents = f"{facts['documents']} validation documents"
+        assert shown[0] == f"toy: {ours} minus {theirs}, {documents}, points of percent"
+        for metric in ("P_at_1", "P_at_5", "PSP_at_5"):
+            ours_at, theirs_at = (by_name[name.partition(":")[2] or "fusion"][metric] for name in (ours, theirs))
+            (line,) = (line for line in shown if line.startswith(f"{titled(metric)} "))
+            assert float(line.split()[1]) == pytest.approx(ours_at - theirs_at, abs=0.006)
+    xc("compare", *VALIDATION, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "fix the name")
+    xc("compare", *VALIDATION, "ngame", "npr").refused(66, "")
+
+
+def stored(rows: list[int], right: list[float], folder: Path) -> StoredFigures:
+    """Return figures by P@1 alone."""
+    file = StoredFigures(folder / f"{len(list(folder.iterdir()))}.npz")
+    figures = PerDocument({"P_at_1": np.array(right)}, {"P_at_1": np.ones(len(rows))})
+    file.write({"fusion": figures}, ["P_at_1"], np.array(rows))
+    return file
+
+
+@pytest.fixture
+def of(monkeypatch: pytest.MonkeyPatch, ready: Workspace) -> dict[str, StoredFigures | None]:
+    """Figures of validation documents by recipe, put in place of the files."""
+    found: dict[str, StoredFigures | None] = {}
+    monkeypatch.setattr("xc_core.metrics.validation.open_validation", lambda folder: found[folder.parent.name])
+    monkeypatch.setattr("xc_core.chain.reports.of_present_corpus", lambda *names: True)
+    return found
+
+
+def test_validation_documents_that_one_model_has_seen_are_left_out(
+    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path
+) -> None:
+    of["a"] = stored([1, 4, 6, 7], [1.0, 0.0, 1.0, 0.0], tmp_path)
+    of["b"] = stored([0, 4, 7], [1.0, 1.0, 0.0], tmp_path)
+    shown = xc("compare", *VALIDATION, "a", "b").out.splitlines()
+    assert shown[0] == "toy: a minus b, 2 validation documents, points of percent"
+    assert shown[1].split()[:2] == ["P@1", "-50.00"], "0 and 0 against 1 and 0"
+    of["b"] = stored([0, 3], [1.0, 1.0], tmp_path)
+    xc("compare", *VALIDATION, "a", "b").refused(66, "no validation document that neither a nor b had seen")
+    of["b"] = None
+    xc("compare", *VALIDATION, "a", "b").refused(
+        66, "no figures of validation documents of b on toy", "xc run fusion --dataset toy --recipe b --force"
+    )
+
+
+def test_figures_of_validation_documents_that_were_replaced_are_refused(xc: Xc, own: Workspace) -> None:
+    ToyWorld.make(documents=200).write(own.raw("toy"))
+    run_stage(own, "corpus", "toy")
+    xc("compare", *VALIDATION, "ngame", "ngame:sum").refused(76, "on another corpus", "xc train --dataset toy")

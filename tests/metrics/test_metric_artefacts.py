@@ -45,7 +45,7 @@ def evaluation(tmp_path: Path) -> Path:
 def test_an_evaluation_comes_back_as_it_was_written(evaluation: Path) -> None:
     found = Evaluation.open(evaluation)
     assert found.metrics == found.report["metrics"] == figures(0).total()
-    assert (found.scores, found.examples) == (["classifier", FUSION], EXAMPLES)
+    assert (found.stored.names, found.examples) == (["classifier", FUSION], EXAMPLES)
     assert found.report_file.is_file()
     assert artifacts.read_made(evaluation).facts["metrics"] == found.metrics
 

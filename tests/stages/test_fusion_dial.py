@@ -11,9 +11,10 @@ import pytest
 from tests.fusion.test_dial import world
 from xc_core.chain.context import Context
 from xc_core.fusion import Inputs, Sum, summed
+from xc_core.metrics.ranking import per_document
 from xc_core.recipes.settings import FusionSettings
 from xc_core.shapes import Shortlist
-from xc_core.stages.fusion import _per_document, _with_dial
+from xc_core.stages.fusion import _with_dial
 
 
 @pytest.mark.parametrize(("documents", "cost"), [(1500, 0.0), (1500, 1.0), (1500, 100.0), (2, 100.0)])
@@ -24,13 +25,14 @@ def test_the_figures_are_those_at_the_default_of_the_dial(documents: int, cost: 
     stub = SimpleNamespace(settings=FusionSettings(tail_cost=cost), build=build, report=lines.append)
     ranked = Shortlist.ranked(ids, scores)
     fusion = summed(Sum(), Inputs(("a",), ("a",)))
-    served, figures = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
+    served, by_document = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
+    figures = by_document.total()
     at_default = ranked
     if served.dial is not None:
         at_default = Shortlist.ranked(ranked.ids_NK, served.dial.turned(ranked.ids_NK, ranked.scores_NK, None))
     assert (served.dial is None) == (documents == 2)
-    assert figures == pytest.approx(_per_document({"served": at_default}, truth, weights)["served"].total())
-    at_zero = _per_document({"served": ranked}, truth, weights)["served"].total()
+    assert figures == pytest.approx(per_document(at_default, truth, weights).total())
+    at_zero = per_document(ranked, truth, weights).total()
     if documents > 2 and cost:
         assert figures["PSP_at_5"] > at_zero["PSP_at_5"]
     else:
@@ -58,6 +60,6 @@ def test_the_log_shows_the_figures_at_the_default_of_the_dial(monkeypatch: pytes
     stub = SimpleNamespace(settings=FusionSettings(), build=SimpleNamespace(facts={}), report=lines.append)
     monkeypatch.setattr("xc_core.fusion.dial._default", lambda positions, cost: 0.1)
     fusion, ranked = summed(Sum(), Inputs(("a",), ("a",))), Shortlist.ranked(ids, scores)
-    _, figures = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
+    figures = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)[1].total()
     assert f", 0.1: {figures['P_at_1']:.1f} / {figures['PSP_at_5']:.1f}, 0.2: " in lines[0]
     assert lines[0].endswith("; default 0.1")

@@ -76,9 +76,9 @@ def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
     )
 
 
-def of_present_corpus(workspace: Workspace, dataset: str, recipe: str) -> bool:
-    """Return True if an experiment was evaluated on the corpus that is there now."""
-    made = workspace.made("evaluation", dataset, recipe)
+def of_present_corpus(workspace: Workspace, dataset: str, recipe: str, stage: str = "evaluation") -> bool:
+    """Return True if an artefact of an experiment was made from the corpus that is there now."""
+    made = workspace.made(stage, dataset, recipe)
     return made.depends.get("corpus") == workspace.digest("corpus", dataset)
 
 

@@ -25,8 +25,10 @@ from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
 SUM: Final = "sum"
 """Name of the plain sum where a fusion is compared with its scores."""
 _FILE: Final = "fusion.json"
-_RESERVED: Final = ("fusion", SUM)
-"""Names that reports use for the fusion itself and for the plain sum."""
+RULE: Final = "rule"
+"""Name of the fitted rule with its dial at 0, whether or not it is served, where models are compared on validation."""
+_RESERVED: Final = ("fusion", SUM, RULE)
+"""Names that reports use for the fusion itself, for the plain sum and for the rule."""
 
 
 class Trees(Protocol):
@@ -58,7 +60,7 @@ class Inputs:
             if name in _RESERVED or not re.fullmatch(r"[\w-]+", name):
                 raise ConfigError(
                     f"a score named {name!r}",
-                    expected=f"letters, digits, _ and -, and neither {' nor '.join(_RESERVED)}",
+                    expected=f"letters, digits, _ and -, and none of {', '.join(_RESERVED)}",
                     do="rename the score",
                 )
 

@@ -26,8 +26,9 @@ from xc_core.environment import DEVICE, python_path
 from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
-from xc_core.metrics.ranking import PerDocument, hits, packed, per_document, unpacked, without
+from xc_core.metrics.ranking import PerDocument, hits, per_document, without
 from xc_core.metrics.report import in_bins
+from xc_core.metrics.stored import StoredFigures
 from xc_core.scores import Query
 from xc_core.shapes import F64, PAD_ID, Bool, Shortlist, spans
 
@@ -116,8 +117,7 @@ def _refused(reason: str) -> RefusedError:
 
 
 def _read(folder: Path) -> Measured:
-    with np.load(folder / _FIGURES, allow_pickle=False) as arrays:
-        figures = unpacked(arrays, _MODEL)
+    figures = StoredFigures(folder / _FIGURES).of(_MODEL)
     assert figures is not None
     costs, recalls = (json.loads((folder / name).read_text("utf-8")) for name in (_COSTS, _RECALLS))
     return Measured(figures, Costs(**costs), recalls)
@@ -127,7 +127,7 @@ def write_measured(model: Path, accepted: AcceptanceSet, folder: Path) -> None:
     """Measure the packed model in the folder ``model`` and write the result to ``folder``."""
     predictor = open_predictor(model)
     figures = answered(predictor, accepted)
-    np.savez(folder / _FIGURES, **packed({_MODEL: figures}, list(figures.num)))  # type: ignore[arg-type]
+    StoredFigures(folder / _FIGURES).write({_MODEL: figures}, figures.num)
     times = latencies_ms(predictor, accepted.texts[:_TIMED])
     median = float(np.median(times)) if times else 0.0
     costs = Costs(latency_p50_ms=median, megabytes=read_manifest(model).bytes / 1e6)

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import numpy as np
-
 from xc_core import artifacts
 from xc_core.artifacts import Build
 from xc_core.data.history import TrainedOn
-from xc_core.metrics.names import KEPT
-from xc_core.metrics.ranking import PerDocument, packed, unpacked
+from xc_core.metrics.ranking import PerDocument
+from xc_core.metrics.stored import StoredFigures
 
 FUSION: Final = "fusion"
 """The name under which the figures of the whole model are stored, beside those of its scores."""
@@ -98,15 +96,13 @@ class Evaluation:
         return Learnt.from_dict(self.report["learnt_from"])
 
     @property
-    def scores(self) -> list[str]:
-        """The names of the scores with stored figures, "fusion" among them."""
-        with np.load(self.folder / _FIGURES, allow_pickle=False) as arrays:
-            return sorted({name.partition("/")[0] for name in arrays})
+    def stored(self) -> StoredFigures:
+        """The figures of each test document for each score, and for the whole model ("fusion")."""
+        return StoredFigures(self.folder / _FIGURES)
 
     def figures(self, score: str = FUSION) -> PerDocument | None:
         """Return the figures of each test document for a score; None if there is no such score."""
-        with np.load(self.folder / _FIGURES, allow_pickle=False) as arrays:
-            return unpacked(arrays, score)
+        return self.stored.of(score)
 
     @property
     def examples(self) -> list[dict[str, Any]]:
@@ -127,6 +123,5 @@ def write_evaluation(
     build.json(_METRICS, report["metrics"])
     build.json(_REPORT, report)
     build.json(_EXAMPLES, examples)
-    arrays: dict[str, Any] = {**packed(figures, list(KEPT))}
-    np.savez(build.path / _FIGURES, **arrays)
+    StoredFigures(build.path / _FIGURES).write(figures)
     build.facts["metrics"] = report["metrics"]

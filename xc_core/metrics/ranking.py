@@ -7,7 +7,7 @@ positives count as 0 in P@k and are left out of nDCG@k and R@k.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -16,7 +16,7 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.names import KS, RECALL_KS
-from xc_core.shapes import F32, F64, I32, I64, Array, Bool, Shortlist, spans
+from xc_core.shapes import F64, I32, I64, Bool, Shortlist, spans
 
 LEVEL: Final = 0.95
 """Share of intervals that are meant to have the true figure."""
@@ -47,6 +47,9 @@ class PerDocument:
     num: dict[str, F64]
     den: dict[str, F64]
 
+    def __len__(self) -> int:
+        return len(next(iter(self.num.values()), ()))
+
     def total(self, rows: I64 | slice = slice(None)) -> dict[str, float]:
         """Return each metric, in percent, over ``rows``; nan if its denominator is 0."""
         out = {}
@@ -54,6 +57,11 @@ class PerDocument:
             den = float(self.den[name][rows].sum())
             out[name] = 100 * float(num[rows].sum()) / den if den else float("nan")
         return out
+
+    def rows(self, rows: I64) -> PerDocument:
+        """Return the figures of the documents ``rows``, in their order."""
+        num, den = ({name: own[rows] for name, own in side.items()} for side in (self.num, self.den))
+        return PerDocument(num, den)
 
     @classmethod
     def joined(cls, parts: Sequence[PerDocument]) -> PerDocument:
@@ -168,29 +176,6 @@ def _of_few(tables: Sequence[F64], count_M: I64) -> F64:
     width_M = stdtrit(np.maximum(_effective(tables[0]) - 1, 1), (1 + LEVEL) / 2) * np.sqrt(np.square(spread_NM).sum(0))
     ends = np.stack([np.minimum(centre_M - width_M, point_M), np.maximum(centre_M + width_M, point_M)])
     return np.where(known_M, 100 * np.clip(ends, 0.0 if len(tables) == 1 else -1.0, 1.0), np.nan)
-
-
-def packed(figures: dict[str, PerDocument], names: list[str]) -> dict[str, F32]:
-    """Return the figures of several scores as flat arrays named ``score/side/metric``, for saving."""
-    return {
-        f"{score}/{side}/{name}": getattr(own, side)[name].astype(np.float32)
-        for score, own in figures.items()
-        for side in ("num", "den")
-        for name in names
-    }
-
-
-def unpacked(arrays: Mapping[str, Array], score: str) -> PerDocument | None:
-    """Return the figures of ``score`` from the arrays of ``packed``; None if there are none."""
-    num, den = (
-        {
-            name.rpartition("/")[2]: arrays[name].astype(np.float64)
-            for name in arrays
-            if name.startswith(f"{score}/{side}/")
-        }
-        for side in ("num", "den")
-    )
-    return PerDocument(num, den) if num else None
 
 
 def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64) -> PerDocument:

@@ -15,12 +15,13 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import MovedError
 from xc_core.fusion import FittedFusion, Fusion, Inputs, summed
-from xc_core.fusion.base import SUM
+from xc_core.fusion.base import RULE, SUM
 from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
 from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.ranking import PerDocument, per_document
+from xc_core.metrics.validation import copy_validation, write_validation
 from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import Scores
 from xc_core.shapes import F64, I64, PAD_ID, Shortlist
@@ -43,15 +44,19 @@ def run(context: Context[FusionSettings]) -> None:
     fitted = gathered.fit(settings.rule, inputs, weights_L)
     fitted = replace(fitted, candidates=k, offsets=inputs.offsets)
     ranked = _ranked(settings.rule, inputs, gathered, weights_L, fitted, families_N)
-    documents = _per_document(ranked, gathered.truth, weights_L)
+    measured = {name: per_document(short, gathered.truth, weights_L) for name, short in ranked.items()}
+    documents = {name: _shown(own) for name, own in measured.items()}
     compared = {name: own.total() for name, own in documents.items()}
     better = _instead(settings, compared, documents)
     served = fitted.part(better) if better else fitted
     figures: dict[str, float] = {}
     if better or FUSION in ranked or not settings.rule.learns:  # otherwise the rule has seen all documents
         unseen_ranking = ranked.get(better or FUSION) or gathered.rank(served)
-        served, figures = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
+        served, at_default = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
+        figures = _shown(at_default).total()
+        measured = {RULE if name == FUSION else name: own for name, own in measured.items()} | {FUSION: at_default}
     served.write(context.build.path)
+    write_validation(context.build, np.sort(rows), measured)
     context.build.facts |= {
         "documents": len(gathered.truth),
         "revealing_labels": {one.fold: int(one.revealing_L.sum()) for one in held},
@@ -85,15 +90,16 @@ def extend(context: Context[FusionSettings]) -> None:
     old = FittedFusion.open(context.old)
     served = old if old.dial is None else replace(old, dial=old.dial.extended(context.read(Corpus).weights()))
     served.write(context.build.path)
+    copy_validation(context.old, context.build.path)
     context.build.facts |= read_made(context.old).facts
 
 
 def _with_dial(
     context: Context[FusionSettings], fusion: FittedFusion, ranked: Shortlist, truth: LabelMatrix, weights_L: F64
-) -> tuple[FittedFusion, dict[str, float]]:
-    """Return ``fusion`` with a dial fitted on ``ranked``, documents it has not seen, and its figures; report the curve.
+) -> tuple[FittedFusion, PerDocument]:
+    """Return ``fusion`` with a dial fitted on ``ranked``, documents it has not seen; report the curve.
 
-    The figures are those at the default position of the dial, as the model is served.
+    The figures, one per document, are those at the default position of the dial, as the model is served.
     """
     found = fit_dial(ranked, truth, weights_L, context.settings.tail_cost)
     if found is None:
@@ -101,7 +107,7 @@ def _with_dial(
             "fusion: no dial between P@k and PSP@k (--tail): the candidates have too few positives, or the fused score "
             "does not tell them from other candidates"
         )
-        return fusion, _per_document({FUSION: ranked}, truth, weights_L)[FUSION].total()
+        return fusion, per_document(ranked, truth, weights_L)
     dial, curve = found
     context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}
     if dial.reach:
@@ -110,8 +116,8 @@ def _with_dial(
         context.report(f"fusion: P@1 / PSP@5 at positions of the dial (tail): {shown}; default {dial.default:g}")
     else:
         context.report("fusion: no weight of rare labels raises PSP@5 on validation, so the dial (tail) has no effect")
-    served = next(one for one in curve if one["tail"] == dial.default)
-    return replace(fusion, dial=dial), {metric: served[metric] for metric in _SHOWN}
+    turned = Shortlist.ranked(ranked.ids_NK, dial.turned(ranked.ids_NK, ranked.scores_NK, dial.default))
+    return replace(fusion, dial=dial), per_document(turned, truth, weights_L)
 
 
 def _instead(
@@ -165,10 +171,6 @@ def _ranked(
     return ranked
 
 
-def _per_document(ranked: dict[str, Shortlist], truth: LabelMatrix, weights_L: F64) -> dict[str, PerDocument]:
-    """Return the figures that are shown of each ranking, per document."""
-    found = {name: per_document(short, truth, weights_L) for name, short in ranked.items()}
-    return {
-        name: PerDocument({m: own.num[m] for m in _SHOWN}, {m: own.den[m] for m in _SHOWN})
-        for name, own in found.items()
-    }
+def _shown(figures: PerDocument) -> PerDocument:
+    """Return the figures by which a fusion and its parts are compared."""
+    return PerDocument({m: figures.num[m] for m in _SHOWN}, {m: figures.den[m] for m in _SHOWN})

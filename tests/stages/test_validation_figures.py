@@ -1,0 +1,60 @@
+"""The stage fusion keeps the figures of each validation document, by which models are compared before a test."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conftest import TOY_CHANGES, make_workspace
+from tests.stages.halves import open_corpus, open_embeddings, run_until
+from tests.stages.test_fusion_fallback import USELESS
+from xc_core import artifacts
+from xc_core.chain import Workspace
+from xc_core.data.splits import VALIDATION
+from xc_core.fusion.base import RULE
+from xc_core.metrics.evaluation import FUSION
+from xc_core.metrics.stored import StoredFigures
+from xc_core.metrics.validation import open_validation
+from xc_core.params import deep_merged
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace whose encoder is not trained, so that the first label is often wrong, and whose rule is useless."""
+    made = make_workspace(tmp_path_factory.mktemp("validation"))
+    changes = deep_merged(TOY_CHANGES, {"encoder": {"epochs": 0.0}, "fusion": {"rule": USELESS}})
+    made.params.declare_experiment("toy", "ngame", "ngame", changes)
+    run_until(made, "fusion")
+    return made
+
+
+def opened(workspace: Workspace) -> StoredFigures:
+    found = open_validation(workspace.folder("fusion", "toy", "ngame"))
+    assert found is not None
+    return found
+
+
+def test_they_are_the_figures_that_the_stage_reports(workspace: Workspace) -> None:
+    facts, stored = artifacts.read_made(workspace.folder("fusion", "toy", "ngame")).facts, opened(workspace)
+    assert facts["validation"][facts["served"]] != facts["validation"][FUSION], "what is served is not the rule"
+    reported = {RULE if name == FUSION else name: own for name, own in facts["validation"].items()}
+    reported[FUSION] = facts["figures"]
+    assert set(stored.names) == set(reported)
+    for name, figures in reported.items():
+        found = stored.of(name)
+        assert found is not None
+        total = found.total()
+        assert figures == pytest.approx({metric: total[metric] for metric in figures}, rel=1e-6)
+
+
+def test_each_figure_belongs_to_its_document(workspace: Workspace) -> None:
+    """The label text alone ranks a label first, which is known here."""
+    corpus, embeddings, stored = open_corpus(workspace), open_embeddings(workspace), opened(workspace)
+    rows, figures = stored.rows, stored.of("label_text")
+    assert figures is not None
+    assert set(rows) <= set(corpus.rows(VALIDATION).tolist())
+    assert len(rows) > 15 and (np.diff(rows) > 0).all()
+    best_N = (embeddings.documents_ND[rows] @ embeddings.labels_LD.T).argmax(1)
+    right_N = corpus.labels.contains(rows, best_N.astype(np.int32))
+    assert 0 < right_N.sum() < len(rows)
+    np.testing.assert_array_equal(figures.num["P_at_1"], right_N)
