@@ -198,3 +198,8 @@ def test_anything_but_a_list_of_texts_is_refused(predictor: Predictor, texts: An
         predictor.predict(texts, 3)
     assert caught.value.found == found
     assert caught.value.expected and caught.value.do
+
+
+def test_a_string_is_not_embedded_character_by_character(predictor: Predictor) -> None:
+    with pytest.raises(UsageError, match="a str of texts"):
+        predictor.embed("falcon")  # type: ignore[arg-type]

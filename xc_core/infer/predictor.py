@@ -47,7 +47,11 @@ class Predictor:
     titles: Sequence[str]
 
     def embed(self, texts: list[str]) -> F32:
-        """Return the unit vector of each text (N x D); only the beginning of a long text is tokenised."""
+        """Return the unit vector of each text (N x D); only the beginning of a long text is tokenised.
+
+        Raises UsageError for a single string, whose characters would be taken for texts.
+        """
+        _refuse_string(texts)
         store = TokenStore.of_texts(texts, self.tokenizer, self.encoder.config.max_length)
         with torch.inference_mode(), self.encoder.autocast():
             vectors = encode_rows(self.encoder, store, np.arange(len(texts), dtype=np.int64))
@@ -105,7 +109,7 @@ def latencies_ms(predictor: Predictor, texts: list[str]) -> list[float]:
 def _check(texts: object) -> None:
     """Raise UsageError unless ``texts`` is a list of strings that UTF-8 can encode."""
     if not isinstance(texts, list):
-        raise UsageError(f"a {type(texts).__name__} of texts", expected="a list of strings", do="pass a list")
+        raise _no_list(texts)
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UsageError(
@@ -119,3 +123,12 @@ def _check(texts: object) -> None:
                 expected="characters that UTF-8 can encode",
                 do="decode the text correctly where it is read",
             ) from error
+
+
+def _refuse_string(texts: object) -> None:
+    if isinstance(texts, str):
+        raise _no_list(texts)
+
+
+def _no_list(texts: object) -> UsageError:
+    return UsageError(f"a {type(texts).__name__} of texts", expected="a list of strings", do="pass a list")
