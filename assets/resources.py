@@ -17,7 +17,7 @@ from xc_core.chain import dvc_lock
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import ConfigError, UnavailableError, bare
+from xc_core.errors import ConfigError, UnavailableError, XCError, bare, storage_error, storage_reason
 from xc_core.git import tracked, trouble
 
 _REMOTE: Final = re.compile(r"^(?:.*\s)?remote\.([^=\s]+)\.url=(.+)$", re.MULTILINE)
@@ -69,7 +69,7 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
     def record(self, stage: str, dataset: str, recipe: str | None) -> str | None:
         """Commit one stage and its settings to dvc.lock and the cache; return the hash of its output.
 
-        Returns None if nothing is recorded. Raises UnavailableError if dvc fails.
+        Returns None if nothing is recorded. Raises UnavailableError if dvc fails, StorageError if the disk refuses it.
         """
         if not self.enabled or not STAGES[stage].versioned:
             return None
@@ -79,7 +79,7 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
     def commit(self, stages: list[str], dataset: str, recipe: str | None) -> None:
         """Commit several stages of a partition and their settings, in one call.
 
-        Raises UnavailableError if dvc fails.
+        Raises UnavailableError if dvc fails, StorageError if the disk refuses it.
         """
         versioned = [stage for stage in stages if STAGES[stage].versioned]
         if self.enabled and versioned:
@@ -140,7 +140,10 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
             if done.returncode:
                 raise self._failed(arguments, (done.stderr or done.stdout).strip()[-400:])
 
-    def _failed(self, arguments: tuple[str, ...], reason: str) -> UnavailableError:
+    def _failed(self, arguments: tuple[str, ...], reason: str) -> XCError:
+        place = Path(self.root) / ".dvc"
+        if refused := storage_reason(RuntimeError(reason), place):
+            return storage_error(refused, place)
         why = trouble(Path(self.root))
         return UnavailableError(
             f"dvc {' '.join(arguments)} failing: {reason}" + (f" ({why})" if why else ""),

@@ -52,6 +52,8 @@ LINK_LOOP: Final = "Symlink loop from"
 """What Path.resolve writes in a RuntimeError, up to Python 3.12."""
 _IN_WORDS: Final = {
     "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "Read-only file system": errno.EROFS,
     "database or disk is full": errno.ENOSPC,
     "File too large": errno.EFBIG,
     "attempt to write a readonly database": errno.EACCES,

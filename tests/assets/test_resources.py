@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from assets import worker
 from assets.release.promotion import record
 from assets.resources import Dvc, Project, dvc_address, settings_address
 from xc_core.chain import STAGES, Workspace, dvc_lock
-from xc_core.errors import ConfigError, CorruptError, UnavailableError
+from xc_core.errors import ConfigError, CorruptError, StorageError, UnavailableError
 from xc_core.git import tracked
 
 Commands = list[list[str]]
@@ -155,6 +157,16 @@ def test_raw_files_are_added_to_dvc_unless_git_has_them(
     commands = asked(out=in_git)
     Dvc(root=str(tmp_path)).track_source(Workspace(tmp_path).raw("toy"))
     assert [command[-1] for command in commands if "add" in command] == (["data/toy/raw"] if adds else [])
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_disk_that_refuses_what_dvc_writes_is_named(
+    tmp_path: Path, asked: Callable[..., Commands], number: int
+) -> None:
+    """The advice was to run the same command of dvc by hand."""
+    asked(code=255, err=f"ERROR: unexpected error - [Errno {number}] {os.strerror(number)}\n\nHaving any troubles?")
+    with pytest.raises(StorageError, match=rf"\(ERROR: .*{number}\].*\) while writing {tmp_path / '.dvc'}\n"):
+        Dvc(root=str(tmp_path)).commit(["encoder"], "toy", "ngame")
 
 
 def test_raw_files_are_added_to_dvc_without_git(tmp_path: Path, asked: Callable[..., Commands]) -> None:
