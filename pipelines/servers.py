@@ -25,7 +25,7 @@ from xc_core.cli.doctor import Finding
 from xc_core.cli.options import host_option
 from xc_core.errors import BusyError, UnavailableError
 from xc_core.leftovers import process_of
-from xc_core.locks import locked
+from xc_core.locks import locked, share
 from xc_core.plugins import importing
 from xc_core.sqlite import sqlite_file
 from xc_core.visible import http_address
@@ -126,6 +126,7 @@ def servers_lock(path: Path) -> Iterator[TextIO]:
     with artifacts.writing(path):
         stream = path.open("a+")
     with stream:
+        share(stream, path.parent)
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

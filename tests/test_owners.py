@@ -265,6 +265,10 @@ ALLOWED = {
     ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
     ("files asked for", "assets/release/champions.py"): ({"is_dir"}, "a project may be without packed models"),
     ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "an experiment may be without some artefacts"),
+    ("files asked for", "assets/release/versions.py"): (
+        {"is_file"},
+        "what MLflow wrote around a packed model; folders too",
+    ),
     ("files asked for", "assets/places.py"): (
         {"is_dir", "is_file"},
         "folders of Dagster, MLflow and DVC, which a project may be without",

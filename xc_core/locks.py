@@ -30,7 +30,7 @@ def locked(
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = path.open("a+")
     with stream:
-        _share(stream, path.parent)
+        share(stream, path.parent)
         _lock(stream, what, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, needed)
         stream.seek(0)
         others = [pid for pid in stream.read().split() if _runs(pid)] if shared else []
@@ -42,7 +42,7 @@ def locked(
         yield
 
 
-def _share(stream: TextIO, folder: Path) -> None:
+def share(stream: TextIO, folder: Path) -> None:
     """Let everybody who may write into the folder of a lock lock it: the umask of most users keeps others out."""
     present, users = os.fstat(stream.fileno()).st_mode, folder.stat().st_mode & 0o666
     if users & ~present:

@@ -378,8 +378,9 @@ def test_servers_that_outlive_an_xc_ui_that_was_killed_are_named_to_the_next_one
         servers_lock(tmp_path / "lock").__enter__()
     assert "kill" not in caught.value.do
     _stop(running)
+    tmp_path.chmod(0o777)
     with servers_lock(tmp_path / "lock"):
-        pass
+        assert (tmp_path / "lock").stat().st_mode & 0o666 == 0o666, "another user may start servers later"
 
 
 @pytest.mark.parametrize(("heeds", "patience"), [(True, 30.0), (False, 0.1)])
