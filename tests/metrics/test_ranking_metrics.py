@@ -154,20 +154,6 @@ def test_a_hole_is_no_hit_even_for_the_last_label_of_the_document_before() -> No
     assert hits(short, truth).tolist() == [[True, False], [False, False]]
 
 
-@pytest.mark.parametrize(
-    ("rows", "found"),
-    [
-        ([[0, 1], [2, 0, 2]], "label 2 twice in the shortlist of document 1, expected once"),
-        ([[0, 1], [3]], "ids from -1 to 3 in a shortlist of 3 labels"),
-        ([[-2], [0]], "ids from -2 to 0 in a shortlist of 3 labels"),
-    ],
-)
-def test_predictions_with_a_repeated_label_or_another_id_are_refused(rows: list[list[int]], found: str) -> None:
-    """A repeated label was counted each time: R@10 was above 100."""
-    with pytest.raises(ValueError, match=found):
-        per_document(shortlist(rows, 3), matrix([{0}, {2}], 3), np.ones(3))
-
-
 @pytest.mark.parametrize("documents", [1, 3])
 def test_unequal_numbers_of_documents_are_refused(documents: int) -> None:
     truth, short = matrix([{0}] * documents, 2), shortlist([[0], [1]], 1)

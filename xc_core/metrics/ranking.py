@@ -16,7 +16,7 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics.names import KS, RECALL_KS
-from xc_core.shapes import F64, I32, I64, PAD_ID, Bool, Shortlist, repeated, spans
+from xc_core.shapes import F64, I32, I64, Bool, Shortlist, spans
 
 LEVEL: Final = 0.95
 """Share of intervals that are meant to have the true figure."""
@@ -181,12 +181,11 @@ def _of_few(tables: Sequence[F64], count_M: I64) -> F64:
 def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64) -> PerDocument:
     """Return the figures of all metrics for each document of ``shortlist`` (N x K, best first).
 
-    If a shortlist is shorter than k, the missing ranks count as misses. Raises ValueError if shortlist and truth have
-    different numbers of documents, for an id that is no label, and for a label that a document has twice: it would
-    count twice.
+    If a shortlist is shorter than k, the missing ranks count as misses. No label may be twice in a row: it would count
+    twice. ``Shortlist.of`` checks that of another program's labels. Raises ValueError if shortlist and truth have
+    different numbers of documents.
     """
     short = shortlist.top(min(shortlist.k, max(RECALL_KS)))
-    _check_labels(short.ids_NK, truth.num_labels)
     docs, ranks = np.divmod(np.flatnonzero(hits(short, truth)), max(short.k, 1))
     reach_N = np.minimum(truth.counts_N, max(KS))
     some_N = (reach_N > 0).astype(np.float64)
@@ -215,15 +214,6 @@ def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L:
         num[f"R_at_{k}"] = np.divide(found_N, positives_N, out=np.zeros(len(truth)), where=positives_N > 0)
         den[f"R_at_{k}"] = some_N
     return PerDocument(num, den)
-
-
-def _check_labels(ids_NK: I32, num_labels: int) -> None:
-    lowest, highest = int(ids_NK.min(initial=PAD_ID)), int(ids_NK.max(initial=PAD_ID))
-    if lowest < PAD_ID or highest >= num_labels:
-        raise ValueError(f"ids from {lowest} to {highest} in a shortlist of {num_labels:,} labels, {PAD_ID} for none")
-    rows, labels = repeated(ids_NK)
-    if len(rows):
-        raise ValueError(f"label {labels[0]} twice in the shortlist of document {rows[0]}, expected once")
 
 
 def hits(shortlist: Shortlist, truth: LabelMatrix) -> Bool:
