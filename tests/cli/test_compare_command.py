@@ -153,6 +153,25 @@ def test_validation_documents_that_one_model_has_seen_are_left_out(
     )
 
 
+def test_validation_documents_of_which_one_model_leaves_a_label_out_are_left_out(
+    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path
+) -> None:
+    """Another refit leaves out other labels: a document with two labels would be compared to itself with one."""
+
+    def ranked(name: str, positives: list[float]) -> StoredFigures:
+        one, den = np.ones(3), {"P_at_5": np.full(3, 5.0), "PSP_at_5": np.array(positives)}
+        file = StoredFigures(tmp_path / name)
+        file.write({"fusion": PerDocument({"P_at_5": np.array(positives), "PSP_at_5": one}, den)}, den, np.arange(3))
+        return file
+
+    of["a"], of["b"] = ranked("a.npz", [2.0, 1.0, 1.0]), ranked("b.npz", [1.0, 1.0, 1.0])
+    shown = xc("compare", *VALIDATION, "a", "b").out.splitlines()
+    assert shown[0] == "toy: a minus b, 2 validation documents, points of percent"
+    assert shown[1].split()[:2] == ["P@5", "+0.00"]
+    of["b"] = ranked("c.npz", [1.0, 2.0, 2.0])
+    xc("compare", *VALIDATION, "a", "b").refused(66, "with the same labels for both", "the same classifier.refit")
+
+
 def test_figures_of_validation_documents_that_were_replaced_are_refused(xc: Xc, own: Workspace) -> None:
     ToyWorld.make(documents=200).write(own.raw("toy"))
     run_stage(own, "corpus", "toy")

@@ -41,9 +41,9 @@ def compare(dataset: str, on: str, ours: str, theirs: str) -> None:
     resampled together, so this sees differences that are smaller than either one's own interval. The interval is that
     of other documents; for other seeds of the training see docs/python.md.
 
-    Validation documents are those that no score of the recipe had seen. It must be trained up to the stage fusion. A
-    fusion is fitted on one half of them to rank the other half; RECIPE:rule is the fusion with its dial at 0, whether
-    or not it is served.
+    Validation documents are those that no score of either recipe had seen, without those of which one recipe leaves a
+    label out (docs/data-formats.md). Both must be trained up to the stage fusion. A fusion is fitted on one half of
+    them to rank the other half; RECIPE:rule is the fusion with its dial at 0, whether or not it is served.
     """
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # raises the error of an unknown name
@@ -80,7 +80,10 @@ def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tupl
 
 
 def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tuple[PerDocument, PerDocument]:
-    """Return the figures of the validation documents that both models have figures of.
+    """Return the figures of the validation documents that both models have figures of, by the same labels.
+
+    A label that reveals held-out documents counts for no document, and with another ``classifier.refit`` other labels
+    do (``HeldOut``). A document with such a label has another denominator of PSP@k: such labels are rare.
 
     Raises MissingError if there are none, MovedError if they are of an older corpus, UsageError for an unknown score.
     """
@@ -98,14 +101,16 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
         return _of(found, recipe, score), found.rows
 
     (our_figures, our_rows), (their_figures, their_rows) = stored(ours), stored(theirs)
-    both, at_ours, at_theirs = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
-    if not len(both):
+    _, at_ours, at_theirs = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
+    our_figures, their_figures = our_figures.rows(at_ours), their_figures.rows(at_theirs)
+    alike = np.flatnonzero(np.all([own == their_figures.den[name] for name, own in our_figures.den.items()], axis=0))
+    if not len(alike):
         raise MissingError(
-            f"no validation document that neither {ours} nor {theirs} had seen",
+            f"no validation document that neither {ours} nor {theirs} had seen, with the same labels for both",
             expected="at least one",
             do="give both the same classifier.refit, encoder.refit and fusion.rows",
         )
-    return our_figures.rows(at_ours), their_figures.rows(at_theirs)
+    return our_figures.rows(alike), their_figures.rows(alike)
 
 
 def _of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
