@@ -14,12 +14,16 @@ from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
 from tests.conftest import ToyWorld
 from tests.plugins.conftest import ROOT
 from xc_core import artifacts
+from xc_core.artifacts import Made
 from xc_core.chain import Workspace, run_stage
 from xc_core.metrics import paired
 from xc_core.metrics.names import titled
 from xc_core.metrics.paired import Difference
 from xc_core.metrics.ranking import PerDocument
 from xc_core.metrics.stored import StoredFigures
+
+
+VALIDATION = (*TOY, "--on", "validation")
 
 
 def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: Workspace) -> None:
@@ -79,6 +83,7 @@ def test_figures_of_older_settings_are_noted(xc: Xc, own: Workspace) -> None:
     note = f"note: the evaluation of ngame is out of date (fusion changed). Make it again: {evaluate}\n"
     assert xc("compare", *TOY, "ngame", "ngame:classifier").err == note, "once"
     assert xc("report", *NGAME).err == note
+    assert xc("compare", *VALIDATION, "ngame", "ngame:classifier").err == "", "the fusion is up to date"
     assert xc(*evaluate.split()[1:]).code == 0
     assert xc("compare", *TOY, "ngame", "ngame:classifier").err == ""
 
@@ -102,9 +107,6 @@ def test_a_metric_that_no_test_document_defines_is_no_number(
     assert ended.out.splitlines()[1:] == ["PSP@1          -   no test document has a label"]
 
 
-VALIDATION = (*TOY, "--on", "validation")
-
-
 def test_validation_documents_are_compared_by_the_figures_of_the_fusion(xc: Xc, ready: Workspace) -> None:
     facts = artifacts.read_made(ready.folder("fusion", "toy", "ngame")).facts
     by_name = {**facts["validation"], "rule": facts["validation"]["fusion"], "fusion": facts["figures"]}
@@ -117,7 +119,9 @@ def test_validation_documents_are_compared_by_the_figures_of_the_fusion(xc: Xc, 
             (line,) = (line for line in shown if line.startswith(f"{titled(metric)} "))
             assert float(line.split()[1]) == pytest.approx(ours_at - theirs_at, abs=0.006)
     xc("compare", *VALIDATION, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "fix the name")
-    xc("compare", *VALIDATION, "ngame", "npr").refused(66, "")
+    xc("compare", *VALIDATION, "ngame", "ngme").refused(
+        66, "no fusion of 'ngme' on toy (nearest: 'ngame')", "fix the name"
+    )
 
 
 def stored(rows: list[int], right: list[float], folder: Path) -> StoredFigures:
@@ -134,11 +138,12 @@ def of(monkeypatch: pytest.MonkeyPatch, ready: Workspace) -> dict[str, StoredFig
     found: dict[str, StoredFigures | None] = {}
     monkeypatch.setattr("xc_core.metrics.validation.open_validation", lambda folder: found[folder.parent.name])
     monkeypatch.setattr("xc_core.cli.compare.of_present_corpus", lambda *names: True)
+    monkeypatch.setattr("xc_core.cli.compare.check_made", lambda *names: None)
     return found
 
 
 def test_validation_documents_that_one_model_has_seen_are_left_out(
-    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path
+    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of["a"] = stored([1, 4, 6, 7], [1.0, 0.0, 1.0, 0.0], tmp_path)
     of["b"] = stored([0, 4, 7], [1.0, 1.0, 0.0], tmp_path)
@@ -148,9 +153,19 @@ def test_validation_documents_that_one_model_has_seen_are_left_out(
     of["b"] = stored([0, 3], [1.0, 1.0], tmp_path)
     xc("compare", *VALIDATION, "a", "b").refused(66, "no validation document that neither a nor b had seen")
     of["b"] = None
-    xc("compare", *VALIDATION, "a", "b").refused(
-        66, "no figures of validation documents of b on toy", "xc run fusion --dataset toy --recipe b --force"
-    )
+    for documents, do in ((3, "xc run fusion --dataset toy --recipe b --force"), (0, "encoder.refit=false")):
+        made = Made(facts={"documents": documents})
+        monkeypatch.setattr(Workspace, "made", lambda *_, made=made: made)
+        xc("compare", *VALIDATION, "a", "b").refused(66, "no figures of validation documents of b on toy", do)
+
+
+def test_a_fusion_that_could_not_be_tested_has_no_figures_of_its_own(
+    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path
+) -> None:
+    """As if all validation documents were of one family: no part of the name is wrong."""
+    of["a"] = StoredFigures(tmp_path / "a.npz")
+    of["a"].write({"sum": PerDocument({"P_at_1": np.ones(1)}, {"P_at_1": np.ones(1)})}, ["P_at_1"], np.arange(1))
+    xc("compare", *VALIDATION, "a", "a:sum").refused(64, "score 'fusion' of a", "name a score: a:sum")
 
 
 def test_validation_documents_of_which_one_model_leaves_a_label_out_are_left_out(

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from xc_core.chain import Workspace
-from xc_core.chain.reports import check_evaluated, of_present_corpus, stale_note
+from xc_core.chain.reports import check_made, of_present_corpus, stale_note
 from xc_core.cli.options import dataset_option
 from xc_core.errors import MissingError, MovedError, UsageError, nearest
 from xc_core.metrics import paired, validation
@@ -72,7 +72,7 @@ def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tupl
 
     def figures(model: str) -> PerDocument:
         recipe, _, score = model.partition(":")
-        check_evaluated(workspace, dataset, recipe)
+        check_made(workspace, "evaluation", dataset, recipe)
         _check_corpus(workspace, "evaluation", dataset, recipe)
         return _of(workspace.open(Evaluation, dataset, recipe).stored, recipe, score)
 
@@ -90,12 +90,16 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
 
     def stored(model: str) -> tuple[PerDocument, I64]:
         recipe, _, score = model.partition(":")
+        check_made(workspace, "fusion", dataset, recipe)
         found = validation.open_validation(workspace.folder("fusion", dataset, recipe))
         if found is None:
+            measured = workspace.made("fusion", dataset, recipe).facts.get("documents")
             raise MissingError(
                 f"no figures of validation documents of {recipe} on {dataset}",
                 expected="a fusion by this version, with validation documents that no score had seen",
-                do=f"xc run fusion --dataset {dataset} --recipe {recipe} --force",
+                do=f"xc run fusion --dataset {dataset} --recipe {recipe} --force"
+                if measured
+                else "hold documents out (datasets.*.corpus.validation_fraction), and train with encoder.refit=false",
             )
         _check_corpus(workspace, "fusion", dataset, recipe)
         return _of(found, recipe, score), found.rows
@@ -121,7 +125,7 @@ def _of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
         raise UsageError(
             f"score {score or FUSION!r}{nearest(score, known)} of {recipe}",
             expected=f"one of {', '.join(known)}",
-            do="fix the name after the colon",
+            do="fix the name after the colon" if score else f"name a score: {recipe}:{known[0]}",
         )
     return found
 
