@@ -22,7 +22,6 @@ from xc_core.metrics.paired import Difference
 from xc_core.metrics.ranking import PerDocument
 from xc_core.metrics.stored import StoredFigures
 
-
 VALIDATION = (*TOY, "--on", "validation")
 
 
