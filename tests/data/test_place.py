@@ -207,6 +207,13 @@ def test_unused_fields_are_reported_once(workspace: Workspace, world: Path, repo
     assert [line for line in reported if "ignored" in line] == ["trn.json: ignored fields: 'contents'"]
 
 
+@pytest.mark.parametrize("value", ["[" * 5_000 + "]" * 5_000, "1" * 5_000], ids=["deep", "digits"])
+def test_an_unused_field_that_python_cannot_read_is_no_error(workspace: Workspace, world: Path, value: str) -> None:
+    first, rest = (world / "trn.json").read_text("utf-8").split("\n", 1)
+    (world / "trn.json").write_text(f'{first[:-1]}, "more": {value}}}\n{rest}', "utf-8")
+    assert place(workspace, world, "toy", IngestConfig(), replace=False).facts["labels"] == 10
+
+
 def test_the_artefact_can_be_verified(workspace: Workspace, world: Path) -> None:
     ran = place(workspace, world, "toy", IngestConfig(), replace=False)
     manifest = artifacts.verify(ran.folder, kind="corpus")
