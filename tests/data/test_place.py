@@ -131,20 +131,30 @@ def test_a_broken_params_file_is_reported_and_nothing_written(workspace: Workspa
     assert files_of(workspace.root) == {"params.yaml": text.encode()}
 
 
-def test_a_workspace_without_params_file_is_left_empty(tmp_path: Path, world: Path) -> None:
+def given(root: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the command in a project."""
+    monkeypatch.setenv("XC_ROOT", str(root))
+    ingest_command.ingest.main([str(world), "--dataset", "toy"], standalone_mode=False)
+
+
+def test_a_workspace_without_params_file_is_left_empty(
+    tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(MissingError, match=r"params\.yaml"):
-        place(Workspace(tmp_path / "nowhere"), world, "toy", IngestConfig(), replace=False)
+        given(tmp_path / "nowhere", world, monkeypatch)
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_leftovers_of_a_killed_ingest_are_deleted_and_a_running_one_is_kept(workspace: Workspace, world: Path) -> None:
+def test_leftovers_of_a_killed_ingest_are_deleted_and_a_running_one_is_kept(
+    workspace: Workspace, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
     killed, running = (workspace.state / f"ingest-{pid}-abc" for pid in (done.pid, 1))
     for folder in (killed, running):
         folder.mkdir(parents=True)
         (folder / "half").write_text("a half-copied file")
-    place(workspace, world, "toy", IngestConfig(), replace=False)
+    given(workspace.root, world, monkeypatch)
     assert not killed.exists() and running.exists()
 
 
