@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
-from tests.conftest import ToyWorld
+from tests.conftest import TOY_CHANGES, ToyWorld
 from tests.plugins.conftest import ROOT
 from xc_core import artifacts
 from xc_core.artifacts import Made
@@ -21,6 +22,7 @@ from xc_core.metrics.names import titled
 from xc_core.metrics.paired import Difference
 from xc_core.metrics.ranking import PerDocument
 from xc_core.metrics.stored import StoredFigures
+from xc_core.params import deep_merged
 
 VALIDATION = (*TOY, "--on", "validation")
 
@@ -184,6 +186,24 @@ def test_validation_documents_of_which_one_model_leaves_a_label_out_are_left_out
     assert shown[1].split()[:2] == ["P@5", "+0.00"]
     of["b"] = ranked("c.npz", [1.0, 2.0, 2.0])
     xc("compare", *VALIDATION, "a", "b").refused(66, "with the same labels for both", "the same classifier.refit")
+
+
+def test_a_recipe_need_not_be_evaluated_to_be_compared_on_validation_documents(xc: Xc, own: Workspace) -> None:
+    shutil.rmtree(own.folder("evaluation", "toy", "ngame"))
+    assert xc("compare", *VALIDATION, "ngame", "ngame:sum").code == 0
+    xc("compare", *TOY, "ngame", "ngame:sum").refused(66, "no evaluation of 'ngame' on toy")
+    file = own.folder("fusion", "toy", "ngame") / "validation.npz"
+    file.write_bytes(file.read_bytes() + b"more")
+    xc("compare", *VALIDATION, "ngame", "ngame:sum").refused(74, "validation.npz")
+
+
+def test_figures_of_an_older_training_are_noted_with_the_command_that_trains(xc: Xc, own: Workspace) -> None:
+    """The stage alone would be refused: its inputs are out of date."""
+    changes = deep_merged(TOY_CHANGES, {"encoder": {"seed": 1}})
+    own.params.declare_experiment("toy", "ngame", "ngame", changes)
+    for documents in (TOY, VALIDATION):
+        note = xc("compare", *documents, "ngame", "ngame:sum").err
+        assert "Make it again: xc train --dataset toy --recipe ngame --set" in note
 
 
 def test_figures_of_validation_documents_that_were_replaced_are_refused(xc: Xc, own: Workspace) -> None:
