@@ -164,8 +164,8 @@ def test_a_fusion_that_could_not_be_tested_has_no_figures_of_its_own(
     xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path
 ) -> None:
     """As if all validation documents were of one family: no part of the name is wrong."""
-    of["a"] = StoredFigures(tmp_path / "a.npz")
-    of["a"].write({"sum": PerDocument({"P_at_1": np.ones(1)}, {"P_at_1": np.ones(1)})}, ["P_at_1"], np.arange(1))
+    of["a"] = file = StoredFigures(tmp_path / "a.npz")
+    file.write({"sum": PerDocument({"P_at_1": np.ones(1)}, {"P_at_1": np.ones(1)})}, ["P_at_1"], np.arange(1))
     xc("compare", *VALIDATION, "a", "a:sum").refused(64, "score 'fusion' of a", "name a score: a:sum")
 
 

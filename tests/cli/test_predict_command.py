@@ -112,7 +112,7 @@ def test_json_stays_json_if_the_output_lacks_a_character(
         monkeypatch.setattr(sys, "stdout", out)
         xc("predict", *NGAME, "--json", "-k", 1, "falcon")
         out.flush()
-        printed = out.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+        printed = out.buffer.getvalue().decode(encoding)
         assert json.loads(printed)[0]["title"] == title
         assert (title in printed) is shown
 
