@@ -19,7 +19,9 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.cli import ingest as ingest_command
 from xc_core.cli.ingest import place
 from xc_core.data.corpus import Corpus
+from xc_core.data.formats import ReadOptions, open_source
 from xc_core.data.ingest import IngestConfig
+from xc_core.data.splits import TRAIN
 from xc_core.errors import ConfigError, DataError, MissingError, StorageError, UsageError
 
 
@@ -215,6 +217,10 @@ def test_unused_fields_are_reported_once(workspace: Workspace, world: Path, repo
     (world / "trn.json").write_text("".join(json.dumps(row | {"contents": "a"}) + "\n" for row in rows), "utf-8")
     place(workspace, world, "toy", IngestConfig(), replace=False)
     assert [line for line in reported if "ignored" in line] == ["trn.json: ignored fields: 'contents'"]
+    reported.clear()
+    _, source = open_source(world, "auto", ReadOptions(block_bytes=500))
+    assert len(list(source.documents(TRAIN))) > 1
+    assert reported == ["trn.json: ignored fields: 'contents'"], "once for all blocks"
 
 
 @pytest.mark.parametrize("value", ["[" * 5_000 + "]" * 5_000, "1" * 5_000], ids=["deep", "digits"])
