@@ -198,3 +198,16 @@ def test_no_garbage_is_collected_while_libraries_are_imported() -> None:
         assert not gc.isenabled(), "the inner block does not end the pause of the outer one"
         raise ImportError
     assert gc.isenabled()
+
+
+def test_a_part_may_have_a_second_base_class_that_is_told_of_its_classes() -> None:
+    told: list[tuple[str, str]] = []
+
+    class Named:
+        def __init_subclass__(cls, *, title: str) -> None:
+            told.append((cls.__name__, title))
+
+    class Own(Part, Named, title="mine"):
+        pass
+
+    assert told == [("Own", "mine")]

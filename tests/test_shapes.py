@@ -79,6 +79,7 @@ def test_a_shortlist_without_some_labels_ends_in_holes() -> None:
 def test_the_lists_of_another_program_become_a_shortlist() -> None:
     found = Shortlist.of([[3, 0], [], np.array([PAD_ID, 2, PAD_ID], np.int64)], 4)
     assert found.ids_NK.tolist() == [[3, 0], [PAD_ID, PAD_ID], [2, PAD_ID]]
+    assert Shortlist.of([[3, 0], [1, 2]], 4).ids_NK.tolist() == [[3, 0], [1, 2]]
     assert found.ids_NK.dtype == np.int32
     assert Shortlist.ranked(found.ids_NK, found.scores_NK).ids_NK.tolist() == found.ids_NK.tolist()
     assert Shortlist.of([], 4).ids_NK.shape == (0, 0)

@@ -45,7 +45,8 @@ class Part:
     code_version: ClassVar[str] = "1"
     """Increment if a change of the part's code alters results. Only artefacts that use the part become stale."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
         if "table" in cls.__dict__:
             cls.table.base = cls
 

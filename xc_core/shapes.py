@@ -133,7 +133,7 @@ def repeated(ids_NK: I32) -> tuple[I64, I32]:
     return rows, ordered_NK[rows, places]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Shortlist:
     """The K best labels of each of N documents.
 

@@ -78,6 +78,12 @@ def test_all_that_was_there_stays_bit_for_bit_and_new_labels_come_last(trained: 
         assert extended.digest(stage, "toy", "ngame") == trained.digest(stage, "toy", "ngame"), stage
 
 
+def test_figures_of_validation_documents_stay(trained: Workspace, extended: Workspace) -> None:
+    old, new = (workspace.folder("fusion", "toy", "ngame") / "validation.npz" for workspace in (trained, extended))
+    assert old.read_bytes() == new.read_bytes()
+    assert "validation.npz" in artifacts.verify(new.parent, kind="fusion").files
+
+
 def test_a_new_label_is_first_for_its_own_text_and_scores_of_other_labels_stay(
     trained: Workspace, extended: Workspace
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,19 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
-from tests.conftest import ToyWorld
+from tests.conftest import TOY_CHANGES, ToyWorld
 from tests.plugins.conftest import ROOT
 from xc_core import artifacts
+from xc_core.artifacts import Made
 from xc_core.chain import Workspace, run_stage
 from xc_core.metrics import paired
 from xc_core.metrics.names import titled
 from xc_core.metrics.paired import Difference
 from xc_core.metrics.ranking import PerDocument
 from xc_core.metrics.stored import StoredFigures
+from xc_core.params import deep_merged
+
+VALIDATION = (*TOY, "--on", "validation")
 
 
 def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: Workspace) -> None:
@@ -79,6 +84,7 @@ def test_figures_of_older_settings_are_noted(xc: Xc, own: Workspace) -> None:
     note = f"note: the evaluation of ngame is out of date (fusion changed). Make it again: {evaluate}\n"
     assert xc("compare", *TOY, "ngame", "ngame:classifier").err == note, "once"
     assert xc("report", *NGAME).err == note
+    assert xc("compare", *VALIDATION, "ngame", "ngame:classifier").err == "", "the fusion is up to date"
     assert xc(*evaluate.split()[1:]).code == 0
     assert xc("compare", *TOY, "ngame", "ngame:classifier").err == ""
 
@@ -102,9 +108,6 @@ def test_a_metric_that_no_test_document_defines_is_no_number(
     assert ended.out.splitlines()[1:] == ["PSP@1          -   no test document has a label"]
 
 
-VALIDATION = (*TOY, "--on", "validation")
-
-
 def test_validation_documents_are_compared_by_the_figures_of_the_fusion(xc: Xc, ready: Workspace) -> None:
     facts = artifacts.read_made(ready.folder("fusion", "toy", "ngame")).facts
     by_name = {**facts["validation"], "rule": facts["validation"]["fusion"], "fusion": facts["figures"]}
@@ -117,7 +120,9 @@ def test_validation_documents_are_compared_by_the_figures_of_the_fusion(xc: Xc, 
             (line,) = (line for line in shown if line.startswith(f"{titled(metric)} "))
             assert float(line.split()[1]) == pytest.approx(ours_at - theirs_at, abs=0.006)
     xc("compare", *VALIDATION, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "fix the name")
-    xc("compare", *VALIDATION, "ngame", "npr").refused(66, "")
+    xc("compare", *VALIDATION, "ngame", "ngme").refused(
+        66, "no fusion of 'ngme' on toy (nearest: 'ngame')", "fix the name"
+    )
 
 
 def stored(rows: list[int], right: list[float], folder: Path) -> StoredFigures:
@@ -134,11 +139,12 @@ def of(monkeypatch: pytest.MonkeyPatch, ready: Workspace) -> dict[str, StoredFig
     found: dict[str, StoredFigures | None] = {}
     monkeypatch.setattr("xc_core.metrics.validation.open_validation", lambda folder: found[folder.parent.name])
     monkeypatch.setattr("xc_core.cli.compare.of_present_corpus", lambda *names: True)
+    monkeypatch.setattr("xc_core.cli.compare.check_made", lambda *names: None)
     return found
 
 
 def test_validation_documents_that_one_model_has_seen_are_left_out(
-    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path
+    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of["a"] = stored([1, 4, 6, 7], [1.0, 0.0, 1.0, 0.0], tmp_path)
     of["b"] = stored([0, 4, 7], [1.0, 1.0, 0.0], tmp_path)
@@ -148,9 +154,56 @@ def test_validation_documents_that_one_model_has_seen_are_left_out(
     of["b"] = stored([0, 3], [1.0, 1.0], tmp_path)
     xc("compare", *VALIDATION, "a", "b").refused(66, "no validation document that neither a nor b had seen")
     of["b"] = None
-    xc("compare", *VALIDATION, "a", "b").refused(
-        66, "no figures of validation documents of b on toy", "xc run fusion --dataset toy --recipe b --force"
-    )
+    for documents, do in ((3, "xc run fusion --dataset toy --recipe b --force"), (0, "encoder.refit=false")):
+        made = Made(facts={"documents": documents})
+        monkeypatch.setattr(Workspace, "made", lambda *_, made=made: made)
+        xc("compare", *VALIDATION, "a", "b").refused(66, "no figures of validation documents of b on toy", do)
+
+
+def test_a_fusion_that_could_not_be_tested_has_no_figures_of_its_own(
+    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path
+) -> None:
+    """As if all validation documents were of one family: no part of the name is wrong."""
+    of["a"] = file = StoredFigures(tmp_path / "a.npz")
+    file.write({"sum": PerDocument({"P_at_1": np.ones(1)}, {"P_at_1": np.ones(1)})}, ["P_at_1"], np.arange(1))
+    xc("compare", *VALIDATION, "a", "a:sum").refused(64, "score 'fusion' of a", "name a score: a:sum")
+
+
+def test_validation_documents_of_which_one_model_leaves_a_label_out_are_left_out(
+    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path
+) -> None:
+    """Another refit leaves out other labels: a document with two labels would be compared to itself with one."""
+
+    def ranked(name: str, positives: list[float]) -> StoredFigures:
+        one, den = np.ones(3), {"P_at_5": np.full(3, 5.0), "PSP_at_5": np.array(positives)}
+        file = StoredFigures(tmp_path / name)
+        file.write({"fusion": PerDocument({"P_at_5": np.array(positives), "PSP_at_5": one}, den)}, den, np.arange(3))
+        return file
+
+    of["a"], of["b"] = ranked("a.npz", [2.0, 1.0, 1.0]), ranked("b.npz", [1.0, 1.0, 1.0])
+    shown = xc("compare", *VALIDATION, "a", "b").out.splitlines()
+    assert shown[0] == "toy: a minus b, 2 validation documents, points of percent"
+    assert shown[1].split()[:2] == ["P@5", "+0.00"]
+    of["b"] = ranked("c.npz", [1.0, 2.0, 2.0])
+    xc("compare", *VALIDATION, "a", "b").refused(66, "with the same labels for both", "the same classifier.refit")
+
+
+def test_a_recipe_need_not_be_evaluated_to_be_compared_on_validation_documents(xc: Xc, own: Workspace) -> None:
+    shutil.rmtree(own.folder("evaluation", "toy", "ngame"))
+    assert xc("compare", *VALIDATION, "ngame", "ngame:sum").code == 0
+    xc("compare", *TOY, "ngame", "ngame:sum").refused(66, "no evaluation of 'ngame' on toy")
+    file = own.folder("fusion", "toy", "ngame") / "validation.npz"
+    file.write_bytes(file.read_bytes() + b"more")
+    xc("compare", *VALIDATION, "ngame", "ngame:sum").refused(74, "validation.npz")
+
+
+def test_figures_of_an_older_training_are_noted_with_the_command_that_trains(xc: Xc, own: Workspace) -> None:
+    """The stage alone would be refused: its inputs are out of date."""
+    changes = deep_merged(TOY_CHANGES, {"encoder": {"seed": 1}})
+    own.params.declare_experiment("toy", "ngame", "ngame", changes)
+    for documents in (TOY, VALIDATION):
+        note = xc("compare", *documents, "ngame", "ngame:sum").err
+        assert "Make it again: xc train --dataset toy --recipe ngame --set" in note
 
 
 def test_figures_of_validation_documents_that_were_replaced_are_refused(xc: Xc, own: Workspace) -> None:

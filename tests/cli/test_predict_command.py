@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -95,6 +97,24 @@ def test_no_answer_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeypatch
     tiny.scorer = SimpleNamespace(num_labels=1)
     monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: tiny)
     assert xc("predict", *NGAME, "-k", 1, "falcon").out == "falcon\n    0.000  river  [L0]\n"
+
+
+def test_json_stays_json_if_the_output_lacks_a_character(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Latin-1 terminal prints other text with \\U0001f600, which no JSON has."""
+    title = "caf\u00e9 \u2603 \U0001f600"
+    model = SimpleNamespace(predict=lambda *_: [[Prediction(0, "L0", title, 1.0)]])
+    model.scorer = SimpleNamespace(num_labels=1)
+    monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: model)
+    for encoding, shown in (("utf-8", True), ("latin-1", False)):
+        out = io.TextIOWrapper(io.BytesIO(), encoding)
+        monkeypatch.setattr(sys, "stdout", out)
+        xc("predict", *NGAME, "--json", "-k", 1, "falcon")
+        out.flush()
+        printed = out.buffer.getvalue().decode(encoding)
+        assert json.loads(printed)[0]["title"] == title
+        assert (title in printed) is shown
 
 
 @pytest.mark.parametrize("stdin", ["falcon\ncastle\n", "falcon\r\ncastle", "falcon\ncastle"])

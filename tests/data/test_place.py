@@ -19,7 +19,9 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.cli import ingest as ingest_command
 from xc_core.cli.ingest import place
 from xc_core.data.corpus import Corpus
+from xc_core.data.formats import ReadOptions, open_source
 from xc_core.data.ingest import IngestConfig
+from xc_core.data.splits import TRAIN
 from xc_core.errors import ConfigError, DataError, MissingError, StorageError, UsageError
 
 
@@ -131,20 +133,30 @@ def test_a_broken_params_file_is_reported_and_nothing_written(workspace: Workspa
     assert files_of(workspace.root) == {"params.yaml": text.encode()}
 
 
-def test_a_workspace_without_params_file_is_left_empty(tmp_path: Path, world: Path) -> None:
+def given(root: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the command in a project."""
+    monkeypatch.setenv("XC_ROOT", str(root))
+    ingest_command.ingest.main([str(world), "--dataset", "toy"], standalone_mode=False)
+
+
+def test_a_workspace_without_params_file_is_left_empty(
+    tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(MissingError, match=r"params\.yaml"):
-        place(Workspace(tmp_path / "nowhere"), world, "toy", IngestConfig(), replace=False)
+        given(tmp_path / "nowhere", world, monkeypatch)
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_leftovers_of_a_killed_ingest_are_deleted_and_a_running_one_is_kept(workspace: Workspace, world: Path) -> None:
+def test_leftovers_of_a_killed_ingest_are_deleted_and_a_running_one_is_kept(
+    workspace: Workspace, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
     killed, running = (workspace.state / f"ingest-{pid}-abc" for pid in (done.pid, 1))
     for folder in (killed, running):
         folder.mkdir(parents=True)
         (folder / "half").write_text("a half-copied file")
-    place(workspace, world, "toy", IngestConfig(), replace=False)
+    given(workspace.root, world, monkeypatch)
     assert not killed.exists() and running.exists()
 
 
@@ -205,6 +217,17 @@ def test_unused_fields_are_reported_once(workspace: Workspace, world: Path, repo
     (world / "trn.json").write_text("".join(json.dumps(row | {"contents": "a"}) + "\n" for row in rows), "utf-8")
     place(workspace, world, "toy", IngestConfig(), replace=False)
     assert [line for line in reported if "ignored" in line] == ["trn.json: ignored fields: 'contents'"]
+    reported.clear()
+    _, source = open_source(world, "auto", ReadOptions(block_bytes=500))
+    assert len(list(source.documents(TRAIN))) > 1
+    assert reported == ["trn.json: ignored fields: 'contents'"], "once for all blocks"
+
+
+@pytest.mark.parametrize("value", ["[" * 5_000 + "]" * 5_000, "1" * 5_000], ids=["deep", "digits"])
+def test_an_unused_field_that_python_cannot_read_is_no_error(workspace: Workspace, world: Path, value: str) -> None:
+    first, rest = (world / "trn.json").read_text("utf-8").split("\n", 1)
+    (world / "trn.json").write_text(f'{first[:-1]}, "more": {value}}}\n{rest}', "utf-8")
+    assert place(workspace, world, "toy", IngestConfig(), replace=False).facts["labels"] == 10
 
 
 def test_the_artefact_can_be_verified(workspace: Workspace, world: Path) -> None:

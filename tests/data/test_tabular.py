@@ -12,6 +12,7 @@ import pytest
 from tests.data.worlds import FILTERS, contents, read_world, small_world, write_table, write_world
 from xc_core.data.corpus import Corpus
 from xc_core.data.formats import ReadOptions, tabular
+from xc_core.data.formats.columns import _are_indicators
 from xc_core.errors import DataError, MissingError
 
 WORLD = small_world()
@@ -224,3 +225,10 @@ def test_a_row_group_is_not_read_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     rows = tabular.Tabular(tmp_path, ReadOptions()).documents("train")
     held = [pa.total_allocated_bytes() - before for _ in rows]
     assert len(held) == 63 and max(held) < size / 4, f"{max(held)} of {size} bytes at once"
+
+
+def test_two_numbers_per_row_are_labels_and_three_zeros_and_ones_are_none() -> None:
+    """Labels 0 and 1 of a row are two labels; a third number of these would repeat one."""
+    assert not _are_indicators([[0, 1], [1, 0]])
+    assert not _are_indicators([[0, 1, 2], [0, 1, 1]])
+    assert _are_indicators([[0, 1, 1], [1, 0, 0]])

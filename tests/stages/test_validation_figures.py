@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,12 @@ from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import open_corpus, open_embeddings, run_until
 from tests.stages.test_fusion_fallback import USELESS
 from xc_core import artifacts
-from xc_core.chain import Workspace
+from xc_core.chain import Workspace, run_stage
 from xc_core.data.splits import VALIDATION
+from xc_core.fusion import FittedFusion
 from xc_core.fusion.base import RULE
 from xc_core.metrics.evaluation import FUSION
+from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.metrics.stored import StoredFigures
 from xc_core.metrics.validation import open_validation
 from xc_core.params import deep_merged
@@ -58,3 +62,21 @@ def test_each_figure_belongs_to_its_document(workspace: Workspace) -> None:
     right_N = corpus.labels.contains(rows, best_N.astype(np.int32))
     assert 0 < right_N.sum() < len(rows)
     np.testing.assert_array_equal(figures.num["P_at_1"], right_N)
+
+
+def test_the_served_model_is_measured_at_the_default_of_its_dial(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The toy's own dial has no effect, so that figures at 0 would pass."""
+    turned: list[PerDocument] = []
+
+    def with_dial(context: Any, served: FittedFusion, *ranked: Any) -> tuple[FittedFusion, PerDocument]:
+        found = per_document(*ranked)
+        turned.append(PerDocument({name: own + 1 for name, own in found.num.items()}, found.den))
+        return served, turned[0]
+
+    monkeypatch.setattr("xc_core.stages.fusion._with_dial", with_dial)
+    run_stage(workspace, "fusion", "toy", "ngame", force=True)
+    figures = opened(workspace).of(FUSION)
+    assert figures is not None
+    np.testing.assert_array_equal(figures.num["P_at_1"], turned[0].num["P_at_1"])

@@ -44,7 +44,7 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
 
     Raises MissingError if it is not evaluated, CorruptError if its evaluation is damaged.
     """
-    check_evaluated(workspace, dataset, recipe)
+    check_made(workspace, "evaluation", dataset, recipe)
     folder = workspace.folder("evaluation", dataset, recipe)
     found = Evaluation.open(folder)
     stages = [STAGES[name] for name in TRAIN_STAGES]
@@ -64,15 +64,15 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
     )
 
 
-def check_evaluated(workspace: Workspace, dataset: str, recipe: str) -> None:
-    """Raise MissingError, which names the recipes that are evaluated, if an experiment is not."""
-    if workspace.made("evaluation", dataset, recipe).fingerprint:
+def check_made(workspace: Workspace, stage: str, dataset: str, recipe: str) -> None:
+    """Raise MissingError, which names the recipes that have the artefact of a stage, if an experiment has none."""
+    if workspace.made(stage, dataset, recipe).fingerprint:
         return
     recipes = workspace.params.recipes(dataset)
-    have = [o for o in recipes if workspace.made("evaluation", dataset, o).fingerprint]
+    have = [other for other in recipes if workspace.made(stage, dataset, other).fingerprint]
     raise MissingError(
-        f"no evaluation of {recipe!r} on {dataset}{nearest(recipe, have)}",
-        expected=f"one of {', '.join(have)}" if have else "an evaluated recipe; there is none yet",
+        f"no {stage} of {recipe!r} on {dataset}{nearest(recipe, have)}",
+        expected=f"one of {', '.join(have)}" if have else f"a recipe with a finished {stage}; there is none yet",
         do=("fix the name, or train it: " if have else "") + workspace.params.train_command(dataset, recipe),
     )
 

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from xc_core.chain import Workspace
-from xc_core.chain.reports import check_evaluated, of_present_corpus, stale_note
+from xc_core.chain.reports import check_made, of_present_corpus, stale_note
 from xc_core.cli.options import dataset_option
 from xc_core.errors import MissingError, MovedError, UsageError, nearest
 from xc_core.metrics import paired, validation
@@ -41,9 +41,9 @@ def compare(dataset: str, on: str, ours: str, theirs: str) -> None:
     resampled together, so this sees differences that are smaller than either one's own interval. The interval is that
     of other documents; for other seeds of the training see docs/python.md.
 
-    Validation documents are those that no score of the recipe had seen. It must be trained up to the stage fusion. A
-    fusion is fitted on one half of them to rank the other half; RECIPE:rule is the fusion with its dial at 0, whether
-    or not it is served.
+    Validation documents are those that no score of either recipe had seen, without those of which one recipe leaves a
+    label out (docs/data-formats.md). Both must be trained up to the stage fusion. A fusion is fitted on one half of
+    them to rank the other half; RECIPE:rule is the fusion with its dial at 0, whether or not it is served.
     """
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # raises the error of an unknown name
@@ -72,7 +72,7 @@ def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tupl
 
     def figures(model: str) -> PerDocument:
         recipe, _, score = model.partition(":")
-        check_evaluated(workspace, dataset, recipe)
+        check_made(workspace, "evaluation", dataset, recipe)
         _check_corpus(workspace, "evaluation", dataset, recipe)
         return _of(workspace.open(Evaluation, dataset, recipe).stored, recipe, score)
 
@@ -80,32 +80,41 @@ def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tupl
 
 
 def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tuple[PerDocument, PerDocument]:
-    """Return the figures of the validation documents that both models have figures of.
+    """Return the figures of the validation documents that both models have figures of, by the same labels.
+
+    A label that reveals held-out documents counts for no document, and with another ``classifier.refit`` other labels
+    do (``HeldOut``). A document with such a label has another denominator of PSP@k: such labels are rare.
 
     Raises MissingError if there are none, MovedError if they are of an older corpus, UsageError for an unknown score.
     """
 
     def stored(model: str) -> tuple[PerDocument, I64]:
         recipe, _, score = model.partition(":")
+        check_made(workspace, "fusion", dataset, recipe)
         found = validation.open_validation(workspace.folder("fusion", dataset, recipe))
         if found is None:
+            measured = workspace.made("fusion", dataset, recipe).facts.get("documents")
             raise MissingError(
                 f"no figures of validation documents of {recipe} on {dataset}",
                 expected="a fusion by this version, with validation documents that no score had seen",
-                do=f"xc run fusion --dataset {dataset} --recipe {recipe} --force",
+                do=f"xc run fusion --dataset {dataset} --recipe {recipe} --force"
+                if measured
+                else "hold documents out (datasets.*.corpus.validation_fraction), and train with encoder.refit=false",
             )
         _check_corpus(workspace, "fusion", dataset, recipe)
         return _of(found, recipe, score), found.rows
 
     (our_figures, our_rows), (their_figures, their_rows) = stored(ours), stored(theirs)
-    both, at_ours, at_theirs = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
-    if not len(both):
+    _, at_ours, at_theirs = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
+    our_figures, their_figures = our_figures.rows(at_ours), their_figures.rows(at_theirs)
+    alike = np.flatnonzero(np.all([own == their_figures.den[name] for name, own in our_figures.den.items()], axis=0))
+    if not len(alike):
         raise MissingError(
-            f"no validation document that neither {ours} nor {theirs} had seen",
+            f"no validation document that neither {ours} nor {theirs} had seen, with the same labels for both",
             expected="at least one",
             do="give both the same classifier.refit, encoder.refit and fusion.rows",
         )
-    return our_figures.rows(at_ours), their_figures.rows(at_theirs)
+    return our_figures.rows(alike), their_figures.rows(alike)
 
 
 def _of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
@@ -116,7 +125,7 @@ def _of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
         raise UsageError(
             f"score {score or FUSION!r}{nearest(score, known)} of {recipe}",
             expected=f"one of {', '.join(known)}",
-            do="fix the name after the colon",
+            do="fix the name after the colon" if score else f"name a score: {recipe}:{known[0]}",
         )
     return found
 

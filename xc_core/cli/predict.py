@@ -81,9 +81,10 @@ def predict(
     answers = predictor.predict(asked, k, tail)
     _note_dial(predictor, tail)
     _note(asked, answers, k, predictor.scorer.num_labels)
+    unicode = sys.stdout.encoding.lower() == "utf-8"  # another encoding lacks characters, for which JSON has escapes
     for text, found in zip(asked, answers, strict=True):
         if as_json:
-            click.echo(escaped(json.dumps([asdict(label) for label in found], ensure_ascii=False)))
+            click.echo(escaped(json.dumps([asdict(label) for label in found], ensure_ascii=not unicode)))
             continue
         click.echo(printable(text))
         for label in found:

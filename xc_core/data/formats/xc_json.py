@@ -112,7 +112,9 @@ class XCJson:
 
 def _report_ignored(raw: bytes, path: Path, schema: pa.Schema) -> None:
     """Report the fields of the first line that nothing reads."""
-    ignored = [name for name in json.loads(raw[: raw.index(b"\n")]) if name not in schema.names]
+    ignored: list[str] = []
+    with suppress(ValueError, RecursionError):  # a huge number or a deep list in such a field, which Arrow skips
+        ignored = [name for name in json.loads(raw[: raw.index(b"\n")]) if name not in schema.names]
     if ignored:
         report(f"{path.name}: ignored fields: {', '.join(map(repr, ignored))}")
 
