@@ -82,8 +82,8 @@ def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tupl
 def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tuple[PerDocument, PerDocument]:
     """Return the figures of the validation documents that both models have figures of, by the same labels.
 
-    A label that reveals held-out documents counts for no document, and with another ``classifier.refit`` other labels
-    do (``HeldOut``). A document with such a label has another denominator of PSP@k: such labels are rare.
+    Each model leaves out labels that reveal its held-out documents (``HeldOut``); which these are depends on
+    ``classifier.refit``. A document with such a label in one model alone is left out: its denominators of PSP@k differ.
 
     Raises MissingError if there are none, MovedError if they are of an older corpus, UsageError for an unknown score.
     """
