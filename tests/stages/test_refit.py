@@ -224,5 +224,4 @@ def test_the_fusion_is_compared_on_documents_it_was_not_fitted_on() -> None:
     by_heart = gathered.rank(fitted)
     assert truth.contains(np.arange(size), by_heart.ids_NK[:, 0]).mean() > 0.9
     ranked = fusion._ranked(rule, inputs, gathered, weights_L, fitted, np.arange(size))
-    found = fusion._per_document(ranked, truth, weights_L)
-    assert found["fusion"].total()["P_at_1"] < 40, "a fifth is chance"
+    assert truth.contains(np.arange(size), ranked["fusion"].ids_NK[:, 0]).mean() < 0.4, "a fifth is chance"

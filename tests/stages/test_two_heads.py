@@ -37,8 +37,8 @@ class Texts:
     def side(self, name: str) -> TokenStore:
         return TokenStore.of_texts(self.texts[name], self.tokenizer)
 
-    def texts_of(self, name: str, rows: Any) -> list[str]:
-        return [self.texts[name][row] for row in rows]
+    def label_texts(self, first: int) -> list[str]:
+        return self.texts["labels"][first:]
 
 
 def context(reads: dict[type, Any], **more: Any) -> Any:
