@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xc_core.visible import CONTROL, INK, counted, cut, escaped, http_address, printable
+from xc_core.visible import CONTROL, INK, counted, cut, escaped, http_address, listed, printable
 
 
 @given(st.text())
@@ -76,3 +76,8 @@ def test_a_noun_has_an_s_unless_there_is_one(number: float, shown: str) -> None:
 @pytest.mark.parametrize(("text", "shown"), [("x" * 100, "x" * 100), ("x" * 101, "x" * 99 + "…")])
 def test_a_long_text_is_cut(text: str, shown: str) -> None:
     assert cut(text, 100) == shown
+
+
+@pytest.mark.parametrize(("names", "shown"), [("", ""), ("ab", "a, b"), ("abc", "a, b and 1 more")])
+def test_a_list_has_the_first_names_and_the_number_of_the_others(names: str, shown: str) -> None:
+    assert listed(list(names), 2) == shown

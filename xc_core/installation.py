@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core.errors import ConfigError
+from xc_core.visible import listed
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
@@ -41,9 +42,8 @@ def outdated(checkout: Path = _CHECKOUT) -> ConfigError | None:
     differing += [name for name in sorted(_names(project.get("dependencies", [])) - _names(required)) if _absent(name)]
     if not differing:
         return None
-    more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
     return ConfigError(
-        f"an installation of another version of this code; they differ in {', '.join(differing[:_SHOWN])}{more}",
+        f"an installation of another version of this code; they differ in {listed(differing, _SHOWN)}",
         expected="the installation of this code; until then commands may fail, be missing or leave things out",
         do=f"in {checkout}, with the extras that you use: pip install -c constraints.txt -e '.[cpu,minilm,dev]'",
     )

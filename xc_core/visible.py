@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 _C0: Final = r"\x00-\x08\x0a-\x1f\x7f"
@@ -48,6 +49,12 @@ def http_address(host: str, port: int) -> str:
 def cut(text: str, limit: int) -> str:
     """Return ``text``, with an ellipsis in place of what exceeds ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Return the first ``most`` names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def counted(number: float, what: str) -> str:

@@ -22,6 +22,7 @@ from xc_core.errors import CorruptError, DataError, MissingError, storage_error,
 from xc_core.leftovers import claimed, drop
 from xc_core.params import plain
 from xc_core.progress import report
+from xc_core.visible import listed
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,6 @@ def papers(folder: Path) -> list[Path]:
 def report_unread(folder: Path, files: Iterable[Path]) -> None:
     """Report the files of a folder that are not read: one with another name than its layout expects is missed."""
     known = {*files, *papers(folder)}
-    names = sorted(path.name for path in folder.iterdir() if path.is_file() and path not in known)
-    if names := [name for name in names if not name.startswith(".")]:
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        report(f"files that are not read: {', '.join(map(repr, names[:8]))}{more}")
+    unread = (path.name for path in folder.iterdir() if path.is_file() and path not in known)
+    if names := sorted(name for name in unread if not name.startswith(".")):
+        report(f"files that are not read: {listed(list(map(repr, names)))}")

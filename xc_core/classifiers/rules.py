@@ -51,4 +51,4 @@ def sgd(state: RowState, at: Tensor | slice, square_U: Tensor, decay: float) -> 
 
 RULES: Final[dict[str, Rule]] = {"rmsprop": rmsprop, "adagrad": adagrad, "sgd": sgd}
 READ_DECAY: Final = frozenset({"rmsprop"})
-"""The rules that read ``decay``; a result of another one does not depend on it."""
+"""The rules that read ``decay``; results of the others do not depend on it."""

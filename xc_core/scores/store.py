@@ -21,8 +21,6 @@ from xc_core.linked import link_file
 from xc_core.params import KIND, changed, plain
 from xc_core.scores.base import SCORES, FittedScore, Score
 
-_METHODS: Final = ("num_labels", "candidates", "alone", "values", "save", "figures")
-
 _CONTENT: Final = "scores.json"
 
 
@@ -110,8 +108,8 @@ def _parts(content: list[list[Any]]) -> dict[str, Score]:
 
 def whole(name: str, fitted: FittedScore) -> FittedScore:
     """Return a fitted score; raise XCError if it lacks a method, as an object of a plug-in may."""
-    lacking = [method for method in _METHODS if not hasattr(fitted, method)]
-    if lacking:
+    methods = (name for name in vars(FittedScore) if not name.startswith("_"))
+    if lacking := [method for method in methods if not hasattr(fitted, method)]:
         raise XCError(
             f"{type(fitted).__qualname__}, which the score {name!r} returned from fit or open, without "
             f"{', '.join(lacking)}",

@@ -18,6 +18,7 @@ from xc_core.artifacts import sha256_file
 from xc_core.errors import DataError, MissingError, preview
 from xc_core.plugins import Table
 from xc_core.shapes import F64, I64, Array
+from xc_core.visible import listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,9 +251,8 @@ def detect(folder: Path, *, part: bool = False) -> Layout:
     found = [LAYOUTS[name] for name in LAYOUTS if _matches(folder, LAYOUTS[name], part=part)]
     if not found:
         names = sorted(f"{p.name!r}{'' if p.is_file() else ' (no file)'}" for p in folder.iterdir())
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         raise MissingError(
-            f"no known layout in {folder} (it holds {', '.join(names[:8]) or 'nothing'}{more})",
+            f"no known layout in {folder} (it holds {listed(names) or 'nothing'})",
             expected=_expected(folder),
             do="add or rename files to match a layout (docs/data-formats.md)",
         )
