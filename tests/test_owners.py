@@ -197,7 +197,7 @@ ALLOWED = {
     ("folders", "xc_core/data/families.py"): ({"mkdir", "rmtree"}, f"signatures spilled {BUILDING}"),
     ("folders", "xc_core/data/nearness.py"): ({"TemporaryFile"}, "an unnamed file, which disappears with the process"),
     ("folders", "xc_core/data/splits.py"): ({"mkdir", "rmtree"}, f"digests spilled {BUILDING}"),
-    ("folders", "xc_core/chain/dvc_lock.py"): ({"unlink"}, "a first dvc.lock that dvc did not finish"),
+    ("folders", "xc_core/lifecycle/dvc_lock.py"): ({"unlink"}, "a first dvc.lock that dvc did not finish"),
     ("folders", "xc_core/data/tokens.py"): ({"unlink"}, f"its own flat file {BUILDING}"),
     ("folders", "xc_core/metrics/validation.py"): ({"copyfile"}, BUILDING),
     ("folders", "xc_core/scores/store.py"): ({"mkdir", "copytree"}, BUILDING),
@@ -220,12 +220,12 @@ ALLOWED = {
         {"mkdir", "copyfile", "symlink_to"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
-    ("folders", "xc_core/chain/arrival.py"): (
+    ("folders", "xc_core/lifecycle/arrival.py"): (
         {"mkdir", "copyfile", "symlink_to", "mkdtemp"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
-    ("folders", "xc_core/chain/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),
-    ("folders", "xc_core/chain/add_labels.py"): ({"mkdir", "copytree"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/lifecycle/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/lifecycle/add_labels.py"): ({"mkdir", "copytree"}, "raw files in a scratch workspace"),
     ("folders", "xc_core/data/merge.py"): (
         {"mkdir", "replace"},
         "raw files in a scratch workspace; values of a column",
@@ -234,7 +234,7 @@ ALLOWED = {
         {"mkdir", "copytree", "rename"},
         "the raw files before a change, linked; an entry of the changelog in a scratch workspace",
     ),
-    ("folders", "xc_core/chain/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
+    ("folders", "xc_core/planning/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
     ("folders", "assets/tracking.py"): ({"gettempdir"}, "a disk that an error names"),

@@ -18,11 +18,8 @@ from tests.conftest import open_corpus
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
 from xc_core import artifacts, leftovers
 from xc_core.chain import STAGES, Workspace, changelog, incoming, run_stage
-from xc_core.chain import forget as forget_module
 from xc_core.chain.context import Context
-from xc_core.chain.forget import forget
 from xc_core.chain.names import ACCEPTANCE
-from xc_core.chain.places import GROUP, Place
 from xc_core.chain.reports import write_report
 from xc_core.cli.ingest import place
 from xc_core.data.acceptance import AcceptanceSet, draw, take
@@ -30,6 +27,9 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
 from xc_core.errors import BusyError
+from xc_core.lifecycle import forget as forget_module
+from xc_core.lifecycle.forget import forget
+from xc_core.lifecycle.places import GROUP, Place
 
 pytestmark = pytest.mark.chain
 

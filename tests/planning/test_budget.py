@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from xc_core import devices
-from xc_core.chain import Workspace, budget
+from xc_core.chain import Workspace
 from xc_core.chain.experiment import Experiment
 from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import Tokenised, store_name
 from xc_core.encoders import build_encoder
 from xc_core.errors import DataError, UsageError
+from xc_core.planning import budget
 from xc_core.recipes import RECIPES
 from xc_core.scores import Lexical, Sample, ScoreData
 from xc_core.scores import base as scores
