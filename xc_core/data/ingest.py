@@ -61,7 +61,7 @@ class IngestConfig:
     fields: tuple[str, ...] = FIELDS
     """Columns joined by a space to form the text of a document or label, in this order."""
     label_separator: str = ReadOptions.label_separator
-    """Separates the labels of a CSV cell."""
+    """Separates the labels in a text of labels, such as a CSV cell."""
     test_fraction: float = ReadOptions.test_fraction
     """Share of rows split off as test if a tabular folder has no test file."""
 
