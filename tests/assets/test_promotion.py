@@ -604,13 +604,16 @@ def test_a_copy_of_a_project_registers_its_model_again_in_its_own_folder(
 def test_a_copy_of_a_project_says_that_its_champion_has_files_of_the_original(
     released: Released, project: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knew before the original was deleted."""
-    note = "note: its files are under another root, "
-    assert note not in xc("promote", "--dataset", "toy", "--version", 1).err
+    """Nobody knew before the original was deleted, or had other files."""
+    note, asked = "note: the champion's files are under another root, ", ("predict", "--dataset", "toy", "falcon")
+    assert note not in xc("promote", "--dataset", "toy", "--version", 1).err + xc(*asked).err
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "copy").as_uri())
     ended = xc("promote", "--dataset", "toy", "--version", 1)
     assert ended.out == "models:/xc-toy@champion is version 1\n"
     assert f"{note}{champion_files(store, 'toy')}; to register them in this project: xc promote --da" in ended.err
+    assert note in xc(*asked).err, "the pointer is known"
+    (project.state / "champions" / "toy.json").unlink()
+    assert note in xc(*asked).err, "MLflow is asked"
     other = store.client.create_model_version("xc-toy", store.client.get_model_version("xc-toy", "1").source).version
     aliases.set_champion(store.client, "xc-toy", other)
     assert note in xc("rollback", "--dataset", "toy").err
