@@ -20,6 +20,7 @@ from unittest.mock import Mock
 
 import pytest
 from mlflow.exceptions import MlflowException
+from mlflow.utils.file_utils import local_file_uri_to_path
 from requests import ConnectionError as NoConnection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
@@ -290,6 +291,17 @@ def test_a_database_whose_tables_were_half_made_is_made_again(tmp_path: Path, mo
 def test_a_new_database_is_moved_to_its_place_when_it_is_whole(tmp_path: Path) -> None:
     database.made(f"sqlite:///{tmp_path}/mlflow.db")
     assert list(tmp_path.iterdir()) == [tmp_path / "mlflow.db"]
+
+
+@pytest.mark.parametrize("name", ["it's", """both ' and " ones""", ":b", "50%", "a b"])
+def test_a_database_is_made_in_a_folder_of_any_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    client = connect(f"sqlite:///{tmp_path / name}/mlflow.db", tmp_path / "lock")
+    place = client.get_experiment("0").artifact_location
+    assert local_file_uri_to_path(place) == str(tmp_path / name / "mlruns" / "0")
 
 
 def test_a_link_to_a_database_on_another_disk_stays_one(tmp_path: Path) -> None:
