@@ -46,13 +46,13 @@ def watch_steps(kill_at: int, training: int, began: Callable[[int], None]) -> No
     def watched(kind: type[Any]) -> None:
         plain = kind.step
 
-        def step(self: Any, docs: Any, number: int, scale: float) -> tuple[float, float]:
+        def step(self: Any, docs: Any, number: int, scale: float, ready: Any) -> tuple[float, float]:
             if first[0]:
                 began(number)
                 first[0] = False
             if number == kill_at and trainings[0] == training:
                 die()
-            done: tuple[float, float] = plain(self, docs, number, scale)
+            done: tuple[float, float] = plain(self, docs, number, scale, ready)
             return done
 
         kind.step = step

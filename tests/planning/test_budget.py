@@ -74,7 +74,7 @@ def steps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     taken: list[str] = []
 
     def slow(name: str, seconds: float) -> Callable[..., tuple[float, float]]:
-        def step(self: Any, docs: Any, number: int, scale: float) -> tuple[float, float]:
+        def step(self: Any, docs: Any, number: int, scale: float, ready: Any = None) -> tuple[float, float]:
             taken.append(name)
             clock.run(seconds)
             return 0.0, 1.0

@@ -161,7 +161,7 @@ def test_a_crash_does_not_change_the_result(
     first = make(dropout=0.3, **parts)
     step = first.step
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(first, "step", lambda docs, at, scale: step(docs, at, scale / (at != crash)))
+        patch.setattr(first, "step", lambda docs, at, scale, ready: step(docs, at, scale / (at != crash), ready))
         fit(first, plan, checkpoints)
     second = make(dropout=0.3, **parts)
     assert fit(second, plan, checkpoints).losses == expected
@@ -224,8 +224,8 @@ def test_rows_and_bias_are_averaged_over_the_last_share_of_the_steps(tmp_path: P
     task, after = make(bias=0.1, average=0.25), []
     step = task.step
 
-    def watched(docs_B: I64, at: int, scale: float) -> tuple[float, float]:
-        found = step(docs_B, at, scale)
+    def watched(docs_B: I64, at: int, scale: float, ready: Any = None) -> tuple[Tensor, Tensor]:
+        found = step(docs_B, at, scale, ready)
         after.append([table.rows_LD.double().clone() for table in task.head.tables])
         return found
 
