@@ -250,8 +250,8 @@ def storage_reason(error: Exception, path: Path) -> str:
 
 
 def _nearest(path: Path) -> Path:
-    """Return ``path``, or the innermost folder of it that exists."""
-    return next(place for place in (path, *path.absolute().parents) if os.path.exists(place))
+    """Return ``path``, or the innermost folder of it that is there and can be reached."""
+    return next(place for place in (path, *path.absolute().parents) if os.access(place, os.F_OK))
 
 
 def _refusal(folder: Path, number: int) -> int:
