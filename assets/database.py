@@ -30,7 +30,7 @@ def made(uri: str) -> None:
         remove_leftovers(file)
         with scratch(file) as folder:
             new = folder / file.name
-            SqlAlchemyStore(sqlite_address(new), Path("mlruns").absolute().as_uri())
+            SqlAlchemyStore(sqlite_address(new), Path("mlruns").absolute().as_uri())  # type: ignore[no-untyped-call]
             if not file.exists():
                 new.rename(file)
 

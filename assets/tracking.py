@@ -25,7 +25,7 @@ from xc_core.data.history import read_history
 from xc_core.errors import UnavailableError, first_line, storage_error, storage_reason
 from xc_core.locks import locked
 from xc_core.plugins import importing
-from xc_core.sqlite import sqlite_file
+from xc_core.sqlite import lockers, sqlite_file
 
 _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
@@ -66,7 +66,7 @@ def connect(uri: str, lock: Path) -> Any:
         os.environ.setdefault(_POOL, "NullPool")
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        with first_contact(uri), locked(lock, "the first connection to MLflow", patience=_PATIENCE):
+        with locked(lock, "the first connection to MLflow", patience=_PATIENCE), first_contact(uri):
             for address in (uri, os.environ.get(REGISTRY_URI, "")):
                 database.made(address)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
@@ -114,7 +114,11 @@ def answering(uri: str) -> Iterator[None]:
             expected="a database that no other program keeps locked"
             if locked_by_another
             else "a reachable tracking server, or sqlite:////absolute/path.db",
-            do=("end the other program" if locked_by_another else "start the server or set MLFLOW_TRACKING_URI")
+            do=(
+                f"wait for the end of {lockers(sqlite_file(uri)) or 'the other program'}, or end it"
+                if locked_by_another
+                else "start the server or set MLFLOW_TRACKING_URI"
+            )
             + "; the artefacts are complete, so run the same job again",
         ) from None  # Dagster would store the cause, which has the address with its login
 

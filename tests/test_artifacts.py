@@ -280,7 +280,8 @@ def test_a_link_is_replaced_and_what_it_points_to_is_named_and_stays(tmp_path: P
         silence()
     assert (tmp_path / "folder" / "a.json").is_file() and not (tmp_path / "folder").is_symlink()
     assert list(old.iterdir()) == []
-    assert lines == [f"note: {tmp_path / 'folder'} was a link; {old} stays as it is, and the new files are in the project"]
+    (line,) = lines
+    assert line.startswith(f"note: {tmp_path / 'folder'} was a link; {old} stays as it is")
 
 
 def test_install_copies_from_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

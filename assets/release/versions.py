@@ -93,7 +93,7 @@ def check_files(version: Any, folder: Path, digest: str) -> None:
         raise CorruptError(
             f"{folder.parents[1]}, where a file around the packed model is missing or has changed",
             expected=f"the files that were registered as {version.name} version {version.version}; if the change is "
-            f"intended, delete the tag {AROUND} of the version in MLflow, and the command below records them as they are",
+            f"intended, delete the tag {AROUND} of the version in MLflow: then the command below records the files",
             do=repair_command(version),
         )
 

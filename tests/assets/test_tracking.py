@@ -39,6 +39,7 @@ from assets.tracking import (
     flat,
     log_stage,
 )
+from tests.artefacts import started
 from tests.assets.conftest import Store
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
@@ -294,9 +295,7 @@ def test_a_new_database_is_moved_to_its_place_when_it_is_whole(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["it's", """both ' and " ones""", ":b", "50%", "a b"])
-def test_a_database_is_made_in_a_folder_of_any_name(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_is_made_in_a_folder_of_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
     client = connect(f"sqlite:///{tmp_path / name}/mlflow.db", tmp_path / "lock")
@@ -397,10 +396,10 @@ def test_a_size_of_the_pool_that_a_user_has_set_is_kept(
 
 def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "_PATIENCE", 0.2)
-    started = time.monotonic()
+    before = time.monotonic()
     with locked(store.lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
         connect(store.uri, store.lock)
-    assert time.monotonic() - started > 0.2
+    assert time.monotonic() - before > 0.2
     assert connect(store.uri, store.lock)
 
 
@@ -535,12 +534,31 @@ def test_an_empty_variable_names_no_store_of_files(tmp_path: Path, monkeypatch: 
     assert mlflow_settings(tmp_path).artifacts == (tmp_path / ".xc" / "mlflow" / "artifacts").as_uri()
 
 
-def test_a_database_that_another_program_has_locked_is_called_so() -> None:
-    """The advice was to start a server, or to set another address."""
-    refused = OperationalError("SELECT 1", None, Exception("database is locked"))
-    with (
-        pytest.raises(UnavailableError, match="database is locked") as caught,
-        tracking.answering("sqlite:////no/mlflow.db"),
-    ):
+LOCKER = """
+    import sqlite3, sys, time
+
+    database = sqlite3.connect(sys.argv[1], isolation_level=None)
+    database.execute("BEGIN EXCLUSIVE")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_database_that_another_program_has_locked_is_called_so(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to start a server, or to set another address; then it was to end the other program."""
+    refused, lines = OperationalError("SELECT 1", None, Exception("database is locked")), list[str]()
+    with pytest.raises(UnavailableError, match="is locked") as caught, answering("sqlite:////no/mlflow.db"):
         raise refused
-    assert caught.value.do == "end the other program; the artefacts are complete, so run the same job again"
+    assert caught.value.do.startswith("wait for the end of the other program, or end it; the artefacts are complete")
+    file = Path(shutil.copy(store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db"))
+    monkeypatch.setattr(waiting, "_QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "report", lines.append)
+    with started(LOCKER, file) as other:
+        name = f"process {other.pid}" if Path("/proc/locks").exists() else ""
+        with pytest.raises(UnavailableError, match="is locked") as caught:
+            connect(f"{sqlite_address(file)}?timeout=1", tmp_path / "lock")
+        assert f"wait for the end of {name or 'the other program'}, or end it" in caught.value.do
+        assert lines[0].endswith(f"{file}?timeout=1{name and f', whose database {name} has locked'}")
+    connect(store.uri, store.lock)
