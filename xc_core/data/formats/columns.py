@@ -37,7 +37,7 @@ def numbered_as(labels: pl.DataFrame, before: Path) -> pl.DataFrame:
 
     As texts they would be taken for row numbers, or for either (``are_rows``).
     """
-    kind = pl.read_parquet_schema(before)["uid"] if before.suffix == ".parquet" else pl.String()
+    kind = pl.scan_parquet(before, glob=False).collect_schema()["uid"] if before.suffix == ".parquet" else pl.String()
     if kind.is_integer():
         for wide_enough in (kind, pl.Int64()):
             numbers = labels["uid"].cast(wide_enough, strict=False)
