@@ -27,9 +27,9 @@ from xc_core.sampling import Clustered, Documents, Importance
 from xc_core.sampling.hard import HardNegatives
 from xc_core.scores import Scores
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import BothHeads, ByBoth, ByRow, ByText, RowHead, TextHead
-from xc_core.train.table import ClassifierSettings
 
 ABLATIONS = {
     "ance": {"encoder", "classifier", "negatives"},

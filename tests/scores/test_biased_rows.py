@@ -21,8 +21,8 @@ from xc_core.scores import BiasedRows, NewLabels, Query, Sample, ScoreData, base
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings, TableData, table_task
 from xc_core.train.loop import Plan, fit
-from xc_core.train.table import ClassifierSettings, TableData, table_task
 
 LABELS, DOCS = 12, 60
 TEXTS, VECTORS = unit(LABELS, 1), unit(DOCS, 2)

@@ -25,9 +25,9 @@ from xc_core.sampling import LabelPool
 from xc_core.seeds import torch_generator
 from xc_core.train.banks import Bank
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.state import History, Position
-from xc_core.train.table import ClassifierTask
 
 pytestmark = pytest.mark.usefixtures("fake_card")
 
