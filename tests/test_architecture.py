@@ -48,6 +48,14 @@ def test_the_page_on_the_structure_says_what_each_module_does(package: str) -> N
     assert not modules - written
 
 
+def test_what_the_page_on_the_structure_names_in_a_module_is_there() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    named = re.findall(r"`(\w+)` in\s`([\w/]+\.py)`", page)
+    assert len(named) > 12
+    code = {path: (ROOT / path).read_text("utf-8") for _, path in named}
+    assert [(name, path) for name, path in named if not re.search(rf"^ *(def )?{name}\b", code[path], re.M)] == []
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_has_one_name_everywhere(name: str) -> None:
     """Its module, its asset, its data folder, its DVC stage, its settings file."""

@@ -112,7 +112,7 @@ def touches_process_groups(module: str) -> set[str]:
     """An import or use of torch.distributed, or a look at the environment of torchrun."""
     used = {full_name(module, node) for node in nodes(module) if isinstance(node, ast.Attribute)}
     found = {name for name in used | imports(module) if is_under(name, "torch.distributed")}
-    texts = {node.value for node in nodes(module) if isinstance(node, ast.Constant)}
+    texts = {str(node.value) for node in nodes(module) if isinstance(node, ast.Constant)}
     return found | (texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"})
 
 
@@ -143,7 +143,7 @@ def joins_file_names(module: str) -> set[str]:
         return set()
     ends = re.compile(r"\.(npy|npz|json|parquet|safetensors|svg|png|md|txt)$")
     joined = [n.right for n in nodes(module) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
-    return {n.value for n in joined if isinstance(n, ast.Constant) and ends.search(str(n.value))}
+    return {str(n.value) for n in joined if isinstance(n, ast.Constant) and ends.search(str(n.value))}
 
 
 def asks_for_files(module: str) -> set[str]:

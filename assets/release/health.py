@@ -33,7 +33,7 @@ def check() -> Iterator[Finding]:
 
 def _packed(workspace: Workspace, dataset: str, recipe: str) -> str | None:
     """Return the digest of a packed model; None without one, or with a fault that ``xc doctor`` itself finds."""
-    from xc_core.chain.plan import Status, packed_state
+    from xc_core.chain.status import Status, packed_state
 
     try:
         damaged = packed_state(workspace, dataset, recipe).status is Status.DAMAGED

@@ -24,8 +24,8 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.chain.registry import find_stage
 from xc_core.chain.runner import code
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
-from xc_core.train.table import ClassifierTask
 
 
 def die() -> None:

@@ -17,8 +17,8 @@ import pytest
 from tests.conftest import TOY_CHANGES, make_workspace
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.params import deep_merged
+from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
-from xc_core.train.table import ClassifierTask
 
 TASKS: dict[str, Any] = {"encoder": EncoderTask, "classifier": ClassifierTask}
 ETA = {"kind": "augment-reduce", "temperature": 0.2}

@@ -18,8 +18,8 @@ from tests.data.worlds import LAYOUTS, files_of
 from tests.stages.halves import open_corpus, open_embeddings, open_scores, open_tables
 from xc_core import artifacts
 from xc_core.chain import Workspace, changelog, run_stage
-from xc_core.chain.plan import Status, states
 from xc_core.chain.registry import STAGES
+from xc_core.chain.status import Status, states
 from xc_core.classifiers import foreseen_rows
 from xc_core.data.tokens import Tokenised, write_tokens
 from xc_core.errors import DataError, MissingError, MovedError

@@ -25,8 +25,8 @@ from xc_core.recipes import RECIPES
 from xc_core.scores import Lexical, Sample, ScoreData
 from xc_core.scores import base as scores
 from xc_core.scores.lexical import LabelTrees
+from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
-from xc_core.train.table import ClassifierTask
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2m ", 120)])

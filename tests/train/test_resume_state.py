@@ -17,8 +17,8 @@ from xc_core.sampling import Documents, Importance, Mined, Negatives, Random, Tr
 from xc_core.seeds import generator
 from xc_core.shapes import I64
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings, ClassifierTask, TableData, table_task
 from xc_core.train.loop import Plan, fit
-from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
 LABELS, DOCUMENTS, WIDTH, EPOCHS, BATCHES = 12, 60, 8, 3, 5
 ETA = AugmentReduce(temperature=0.2)

@@ -14,8 +14,8 @@ from xc_core.artifacts import read_made
 from xc_core.chain import Workspace, changelog
 from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.params_file import PARTS
-from xc_core.chain.plan import State, states
 from xc_core.chain.registry import versioned_stages
+from xc_core.chain.status import State, states
 from xc_core.cli.options import dataset_option
 from xc_core.cli.tables import show_next
 from xc_core.errors import MissingError, XCError, nearest

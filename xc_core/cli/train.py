@@ -115,10 +115,10 @@ def _train_all(workspace: Workspace, wanted: _Wanted) -> None:
 def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     """Declare one experiment and run its stages, unless another process trains it."""
     with training(workspace, wanted.dataset, wanted.recipe):
-        _declared_and_run(workspace, _learning(wanted))
+        _declare_and_run(workspace, _learning(wanted))
 
 
-def _declared_and_run(workspace: Workspace, wanted: _Wanted) -> None:
+def _declare_and_run(workspace: Workspace, wanted: _Wanted) -> None:
     dataset, recipe, until = wanted.dataset, wanted.recipe, wanted.until
     _, before = workspace.params.declared(dataset, recipe) or ("", {})
     declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)

@@ -15,9 +15,9 @@ from xc_core.chain import incoming
 from xc_core.chain.changelog import Kind
 from xc_core.chain.extension import check_extendable
 from xc_core.chain.fingerprints import fingerprint
-from xc_core.chain.plan import Status, depends, states
 from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.chain.runner import run_stage
+from xc_core.chain.status import Status, depends, states
 from xc_core.chain.workspace import Workspace
 from xc_core.data.alike import sentence as alike_sentence
 from xc_core.data.checks import Allowed
