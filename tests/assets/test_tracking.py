@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from mlflow.exceptions import MlflowException
+from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.file_utils import local_file_uri_to_path
 from requests import ConnectionError as NoConnection
 from sqlalchemy.engine import make_url
@@ -241,6 +241,15 @@ def test_an_error_of_mlflow_its_database_or_the_network_names_what_to_do(error: 
     assert caught.value.found.startswith("no answer from MLflow at http://tracking:5000 (")
     assert "\n" not in caught.value.found
     assert "MLFLOW_TRACKING_URI" in caught.value.do
+
+
+@pytest.mark.parametrize("code", ["UNAUTHENTICATED", "PERMISSION_DENIED"])
+def test_a_server_that_refuses_a_login_is_not_called_down(code: str) -> None:
+    """The advice was to start the server, which had answered."""
+    with pytest.raises(UnavailableError, match="no such user") as caught, answering("http://tracking:5000"):
+        raise RestException({"error_code": code, "message": "no such user"})
+    assert caught.value.found.startswith("a refusal by MLflow at http://tracking:5000 (")
+    assert "MLFLOW_TRACKING_PASSWORD" in caught.value.do and "start the server" not in caught.value.do
 
 
 @pytest.mark.parametrize("uri", ["sqlite:////project/mlflow.db", "http://server:5000"])
