@@ -76,7 +76,7 @@ def by_document(
     hits_NK, (docs, labels) = hits(top, truth), truth.pairs()
     for name, chosen_L in bins.items():
         figures.num[RECALL[name]] = (hits_NK & chosen_L[top.ids_NK]).sum(1).astype(np.float64)
-        figures.den[RECALL[name]] = np.bincount(docs, chosen_L[labels].astype(np.float64), len(truth))
+        figures.den[RECALL[name]] = np.bincount(docs, chosen_L[labels], len(truth)).astype(np.float64)
     return figures
 
 
