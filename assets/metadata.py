@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import dagster as dg
 
-from xc_core.artifacts import Made, pictures, read_manifest
+from xc_core.artifacts import Made, read_manifest
+from xc_core.manifests import pictures
 from xc_core.metrics.names import titled
 
 _HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation", "figures", "test", "max_drop"})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.artefacts import put
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.artifacts import MADE, Made, read_made
 
 MADE_OF = Made("f" * 64, {"settings": "a", "corpus": "b"}, {"epochs": 3}, True)
@@ -107,4 +107,4 @@ def test_pictures_are_the_plots_that_the_manifest_lists(folder: Path) -> None:
         for name in ("loss.png", "report.json", "deciles.png"):
             (made.path / name).write_text(name)
     (folder / "later.png").write_text("not listed")
-    assert artifacts.pictures(folder) == [folder / "deciles.png", folder / "loss.png"]
+    assert manifests.pictures(folder) == [folder / "deciles.png", folder / "loss.png"]

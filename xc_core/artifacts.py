@@ -95,11 +95,6 @@ def read_made(folder: Path) -> Made:
     return made if isinstance(made.depends, dict) and isinstance(made.facts, dict) else Made()
 
 
-def pictures(folder: Path) -> list[Path]:
-    """Return the plots of an artefact."""
-    return [folder / name for name in read_manifest(folder).files if name.endswith(".png")]
-
-
 def steady(folder: Path, read: Callable[[], T]) -> T:
     """Return what ``read`` returns; if ``folder`` is replaced meanwhile, ``read`` is called again.
 
@@ -246,11 +241,8 @@ def sync(path: Path) -> None:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Put ``new`` in place of ``old``; the old folder is left under the name of ``new``, or deleted.
-
-    A link is replaced, not followed: what it points to may belong to another project.
-    """
-    if old.is_symlink():
+    """Put ``new`` in place of ``old``; the old folder is left under the name of ``new``, or deleted."""
+    if old.is_symlink():  # replaced, not followed: what it points to may belong to another project
         report(f"note: {old} was a link; {old.resolve()} stays as it is, and the new files are in the project")
     if not old.exists():
         new.rename(old)

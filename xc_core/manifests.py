@@ -100,3 +100,8 @@ def how_to_make(kind: str) -> str:
     """Return the advice to rebuild an artefact of a kind."""
     stage = kind or "STAGE"
     return f"rebuild it: xc run {stage} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
+
+
+def pictures(folder: Path) -> list[Path]:
+    """Return the plots of an artefact."""
+    return [folder / name for name in read_manifest(folder).files if name.endswith(".png")]

@@ -15,8 +15,8 @@ from assets.markdown import escaped
 from assets.release.origin import FOLDER, Origin
 from assets.release.versions import model_name
 from assets.tracking import NOTE, DataVersion, Logged, flat, log_data, log_figures
-from xc_core.artifacts import pictures
 from xc_core.chain import Workspace
+from xc_core.manifests import pictures
 from xc_core.metrics.names import titled
 from xc_core.params import plain
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, MissingError
@@ -95,7 +95,7 @@ def test_a_leaderboard_comes_back_as_it_was_written(tmp_path: Path) -> None:
     found = Leaderboard.open(tmp_path / "leaderboard")
     assert found.rows.to_dicts() == ROWS
     assert found.text == found.file.read_text("utf-8") == f"# toy $1\n\n{markdown(ROWS)}\n"
-    assert [path.name for path in artifacts.pictures(tmp_path / "leaderboard")] == ["leaderboard.png"]
+    assert [path.name for path in manifests.pictures(tmp_path / "leaderboard")] == ["leaderboard.png"]
     facts = artifacts.read_made(tmp_path / "leaderboard").facts
     best = {group(3): "ngame", group(5): "new"}
     assert facts == {"recipes": ["ngame", "astra", "new"], "best": best}

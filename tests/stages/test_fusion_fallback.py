@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import open_corpus, run_until
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import Workspace, run_stage
 from xc_core.fusion import FittedFusion, Sum, Tree
 from xc_core.metrics.evaluation import Evaluation
@@ -54,7 +54,7 @@ def test_a_rule_worse_than_its_parts_is_replaced_by_the_best(workspace: Workspac
     assert fusion.candidates == TOY_CHANGES["fusion"]["candidates"]
     assert evaluation.learnt.published == len(open_corpus(workspace).published_rows())
     assert evaluation.learnt.fitted
-    pictures = artifacts.pictures(workspace.folder("evaluation", "toy", "ngame"))
+    pictures = manifests.pictures(workspace.folder("evaluation", "toy", "ngame"))
     assert {path.name for path in pictures} >= {"deciles.png", "training.png"}
 
 

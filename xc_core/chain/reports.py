@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain.registry import STAGES, TRAIN_STAGES
 from xc_core.chain.runner import machines, read_costs
 from xc_core.chain.status import Status, states
@@ -59,7 +59,7 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
         costs={stage.name: read_costs(workspace, stage, dataset, recipe) for stage in stages},
         machines=sorted(machines(workspace, dataset, recipe)),
         pictures={
-            _PICTURES.get(path.stem, path.stem): path.read_bytes() for path in sorted(artifacts.pictures(folder))
+            _PICTURES.get(path.stem, path.stem): path.read_bytes() for path in sorted(manifests.pictures(folder))
         },
     )
 
