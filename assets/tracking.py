@@ -41,8 +41,6 @@ _PATIENCE: Final = 120.0
 """Seconds to wait for the first connection of another process."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
-_REFUSED: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED")
-"""MLflow's error codes for a missing or wrong login."""
 _POOL: Final = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
 """NullPool opens the file of a database for each request. A connection that stays open reads a file that a restored
 backup has replaced, or that was deleted."""
@@ -113,9 +111,8 @@ def answering(uri: str) -> Iterator[None]:
         what, expected, do = _advice(error, uri)
         found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})"
         do += "; the artefacts are complete, so run the same job again"
-        raise UnavailableError(
-            found, expected=expected, do=do
-        ) from None  # Dagster would store the cause, which has the address with its login
+        # Dagster would store the cause, which has the address with its login
+        raise UnavailableError(found, expected=expected, do=do) from None
 
 
 def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
@@ -123,7 +120,7 @@ def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     if "database is locked" in str(error):
         do = f"wait for the end of {lockers(sqlite_file(uri)) or 'the other program'}, or end it"
         return "no answer from", "a database that no other program keeps locked", do
-    if getattr(error, "error_code", "") in _REFUSED:
+    if getattr(error, "error_code", "") in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         do = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         return "a refusal by", "a login that has this permission", do
     expected = "a reachable tracking server, or sqlite:////absolute/path.db"

@@ -255,6 +255,7 @@ ALLOWED = {
     ("folders", "xc_core/git.py"): ({"TemporaryDirectory"}, "a copy of git's index, so that git's own does not change"),
     ("folders", "xc_core/infer/acceptance.py"): ({"TemporaryDirectory"}, "what another process measured"),
     ("files asked for", "assets/database.py"): ({"exists"}, "whether MLflow's own database is there"),
+    ("files asked for", "assets/waiting.py"): ({"exists"}, "the same: a new one is made, which takes seconds"),
     ("files asked for", "assets/release/pointer.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
     ("files asked for", "assets/release/deleting.py"): ({"exists"}, "files of another project, which may be gone"),
     ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),
