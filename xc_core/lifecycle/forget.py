@@ -90,8 +90,6 @@ def forget(
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
             deleted = _derived(workspace, dataset)
             linked = _linked(workspace, [workspace.raw(dataset), workspace.folder("corpus", dataset), *deleted])
-            for place in linked:  # said now: if this process is killed, the next one finds no link
-                report(f"forget: {place.name}: {place.do}")
             drop_all(deleted)
             incoming.forget(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
@@ -194,10 +192,16 @@ def _forget_accepted(folder: Path, documents: list[str], labels: list[str], text
 
 
 def _linked(workspace: Workspace, paths: list[Path]) -> list[Place]:
-    """Return the folders that ``paths`` link to: a link is deleted or replaced, and what it points to stays."""
+    """Return the folders that ``paths`` link to, and report them: if this process is killed, the next finds no link.
+
+    A link is deleted or replaced, and what it points to stays.
+    """
     do = "delete it, if nothing else needs it"
     links = [path for path in paths if path.is_symlink() and path.exists()]
-    return [Place(f"{path.resolve()}, to which {path.relative_to(workspace.root)} was a link", do) for path in links]
+    found = [Place(f"{path.resolve()}, to which {path.relative_to(workspace.root)} was a link", do) for path in links]
+    for place in found:
+        report(f"forget: {place.name}: {place.do}")
+    return found
 
 
 def _derived(workspace: Workspace, dataset: str) -> list[Path]:
