@@ -98,6 +98,15 @@ def test_modules_and_functions_are_small(module: str) -> None:
             assert len(taken) <= PARAMETERS, f"{module}: {node.name} takes {taken}"
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_polars_takes_no_path_for_a_pattern(module: str) -> None:
+    """Otherwise a project in a folder such as "data [1]" cannot be read. read_parquet_schema has no such argument."""
+    for node in nodes(module):
+        if isinstance(node, ast.Call) and re.fullmatch(r"pl\.(read|scan)_\w+", name := ast.unparse(node.func)):
+            patterns = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "glob"]
+            assert patterns == ["False"] or name == "pl.read_parquet_metadata", f"{module}:{node.lineno}"
+
+
 def test_a_package_file_holds_no_code_of_its_own() -> None:
     """It exports what its modules define."""
     for module in MODULES:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 OPENS: Final = "opens and answers"
 OVERALL: Final = ("P_at_5", "PSP_at_5")
-BINS: Final = ("head", "torso", "tail")
 _QUICK_MS: Final = 20.0
 """A single text that takes no longer than this is fast enough, however fast the champion is."""
 _SMALL_MB: Final = 10.0
@@ -138,7 +137,7 @@ def alone(model: Measured, champion: Measured | None, limits: Limits) -> Iterato
 
 def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Line]:
     """Yield the lines that compare a model with the champion, figures by a paired bootstrap over documents."""
-    from xc_core.infer.acceptance import RECALL
+    from xc_core.metrics.names import RECALL
     from xc_core.metrics.paired import differences
 
     found = differences(model.figures, champion.figures)
@@ -146,8 +145,8 @@ def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Lin
     for name in OVERALL:
         passed = found[name].points >= -limits.max_drop  # False if it is not a number
         yield Line(titled(name), passed, _change(ours[name], theirs[name], found[name]), _least(limits.max_drop))
-    for name in BINS:
-        metric, limit = RECALL.format(name), limits.release.max_bin_drop
+    limit = limits.release.max_bin_drop
+    for name, metric in RECALL.items():
         lost = found[metric].points < -limit and found[metric].clear
         yield Line(f"{name} recall@5", not lost, _change(ours[metric], theirs[metric], found[metric]), _least(limit))
     yield from _costs(model, champion, limits.release)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -18,7 +19,8 @@ from xc_core import artifacts
 from xc_core.artifacts import Made
 from xc_core.chain import Workspace, run_stage
 from xc_core.metrics import paired
-from xc_core.metrics.names import titled
+from xc_core.metrics.evaluation import Evaluation
+from xc_core.metrics.names import RECALL, titled
 from xc_core.metrics.paired import Difference
 from xc_core.metrics.ranking import PerDocument
 from xc_core.metrics.stored import StoredFigures
@@ -34,7 +36,8 @@ def test_compare_prints_paired_differences_of_recipes_and_scores(xc: Xc, ready: 
     other = xc("compare", *TOY, "ngame", "ngame:label_text").out.splitlines()
     assert other[0] == "toy: ngame minus ngame:label_text, 40 test documents, points of percent"
     assert [line.split()[0] for line in other[1:]] == [
-        "P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10",
+        "P@1", "P@3", "P@5", "nDCG@1", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "recall@5", "head",
+        "torso", "tail",
     ]  # fmt: skip
     xc("compare", *TOY, "ngame", "ngame:classifer").refused(64, "nearest: 'classifier'", "fix the name")
     xc("compare", *TOY, "ngame", "npr").refused(
@@ -58,6 +61,41 @@ def test_predictions_of_another_program_are_measured_as_the_page_says(
     share = found["corpus"].labels.rows(found["test"]).frequency_L()[frequent] / len(found["test"])
     assert found["found"]["metrics"]["P_at_1"] == pytest.approx(100 * share)
     assert len(found["texts"]) == len(found["train"]) and len(found["questions"]) == len(found["test"])
+
+
+def test_json_has_the_figures_of_the_table_and_those_of_the_report(xc: Xc, ready: Workspace) -> None:
+    for on in ("test", "validation"):
+        asked = ("compare", *TOY, "--on", on, "ngame", "ngame:label_text")
+        found, shown = json.loads(xc(*asked, "--json").out), xc(*asked).out.splitlines()
+        head = f"{found['documents']} {found['on']} documents"
+        assert shown[0] == f"{found['dataset']}: {found['ours']} minus {found['theirs']}, {head}, points of percent"
+        lines = {line.split()[0]: line for line in shown[1:]}
+        for name, row in found["metrics"].items():
+            line = lines[name.removesuffix("_recall_at_5") if name in RECALL.values() else titled(name)]
+            if row["points"] is None:
+                assert line.split()[1:] == ["-", "0", "pairs"]
+                continue
+            assert float(line.split()[1]) == pytest.approx(row["points"], abs=0.006)
+            assert line.endswith("not clear") is not row["clear"]
+            assert ("pairs" in row) is (f"{row.get('pairs')} pairs" in line) is (name in RECALL.values())
+        assert len(lines) == len(found["metrics"]) + 1, "the title of the last lines"
+
+
+def test_the_parts_are_those_of_the_report(xc: Xc, ready: Workspace) -> None:
+    found = json.loads(xc("compare", *TOY, "--json", "ngame", "ngame:label_text").out)["metrics"]
+    bins, figures = Evaluation.open(ready.folder("evaluation", "toy", "ngame")).report["bins"], {}
+    for score in ("fusion", "label_text"):
+        own = Evaluation.open(ready.folder("evaluation", "toy", "ngame")).figures(score)
+        assert own is not None
+        figures[score] = own.total()
+    for name, metric in RECALL.items():
+        row, own = found[metric], bins[name]
+        assert row["pairs"] == own["positives"]
+        if not row["pairs"]:
+            assert row["points"] is own["recall_at_5"] is None
+            continue
+        assert figures["fusion"][metric] == pytest.approx(own["recall_at_5"])
+        assert row["points"] == pytest.approx(figures["fusion"][metric] - figures["label_text"][metric])
 
 
 def test_no_difference_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +127,20 @@ def test_figures_of_older_settings_are_noted(xc: Xc, own: Workspace) -> None:
     assert xc("compare", *TOY, "ngame", "ngame:classifier").err == ""
 
 
+def one_metric(documents: int) -> PerDocument:
+    return PerDocument({"P_at_1": np.ones(documents)}, {"P_at_1": np.ones(documents)})
+
+
 def test_a_figure_above_zero_means_that_the_first_is_better(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures = {"better": [1] * 60, "worse": [1] * 50}
+    figures = {"better": one_metric(60), "worse": one_metric(50)}
     monkeypatch.setattr("xc_core.cli.compare._on_test", lambda workspace, dataset, *names: [figures[n] for n in names])
     monkeypatch.setattr(paired, "differences", lambda a, b: {"P_at_1": around(len(a) - len(b))})
-    assert xc("compare", *TOY, "better", "worse").out.splitlines()[1] == "P@1       +10.00   [+9.00, +11.00]"
+    ended = xc("compare", *TOY, "better", "worse")
+    assert ended.out.splitlines()[1:] == ["P@1       +10.00   [+9.00, +11.00]"], "no head, torso and tail"
+    again = "has no figures of head, torso and tail labels; make it again: xc run evaluation --dataset toy --recipe"
+    assert all(f"{again} {name} --force" in ended.err for name in ("better", "worse")), "as after an earlier version"
     assert xc("compare", *TOY, "worse", "better").out.splitlines()[1] == "P@1       -10.00   [-11.00, -9.00]"
 
 

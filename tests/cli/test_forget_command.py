@@ -394,6 +394,22 @@ def test_folders_that_the_deleted_ones_were_links_to_are_named(xc: Xc, fresh: Wo
     ]
 
 
+def test_folders_that_the_deleted_ones_were_links_to_are_named_before_a_kill(
+    xc: Xc, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that does the rest finds no link."""
+    (tmp_path / "disk").mkdir()
+    (fresh.data / "toy" / "tokens").symlink_to(tmp_path / "disk")
+
+    def stopped(*_: object) -> None:
+        raise BusyError("stopped", expected="-", do="-")
+
+    monkeypatch.setattr(incoming, "forget", stopped)
+    ended = xc("forget", *TOY, "--document", "D0003")
+    assert f"forget: {tmp_path / 'disk'}, to which data/toy/tokens was a link: delete it" in ended.err
+    assert not (fresh.data / "toy" / "tokens").is_symlink()
+
+
 @pytest.mark.parametrize("kept", ["ngame", ".raw.old", "ingest-"])
 def test_files_that_cannot_be_deleted_are_named_until_they_can_be(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, kept: str

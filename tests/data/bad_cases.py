@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.data.bad_lines import LINES
 from tests.data.spoil import (
     arrays_of,
     bare_array,
@@ -36,7 +37,7 @@ from tests.data.spoil import (
     save_matrix,
     two_layouts,
 )
-from tests.data.worlds import small_world, write_parquet
+from tests.data.worlds import small_world, write_jsonl, write_parquet
 from xc_core.errors import MissingError
 
 JSON = [
@@ -260,7 +261,18 @@ TABLES = [
          "train.parquet and train.csv", "one table named train", "delete or move"),
     case("uid twice across tables", "csv", lambda f: put(f / "test.csv", 2, b"train-2,a title,,3"),
          "test.csv, row 2", "'train-2'", "train.csv, row 4", "leak"),
+    case("TSV with commas", "tsv", lambda f: put(f / "train.tsv", 1, b"uid,title,labels"),
+         "train.tsv, row 1", "separated by ','", "write the table with tabs, or give it a name that ends in .csv"),
+    case("CSV with tabs", "csv", lambda f: put(f / "train.csv", 1, b"uid\ttitle\tlabels"),
+         "train.csv, row 1", r"separated by '\t'", "write the table with commas, or give it a name that ends in .tsv"),
+    case("too many cells of a TSV", "tsv", lambda f: put(f / "train.tsv", 5, b"x\ta\ttitle\t\t3"),
+         "train.tsv, row 5", "5 cells", "between quotes"),
+    case("quotes in a TSV", "tsv", lambda f: put(f / "train.tsv", 5, b'x\t"a" title\t\t3'),
+         "train.tsv, row 5", "behind the closing quote", "a tab", "written twice"),
+    case("two kinds of train tables", "tsv", lambda f: write_jsonl(small_world(), f),
+         "train.tsv and train.jsonl", "one table named train", "delete or move"),
 ]  # fmt: skip
+
 FILTERS = [
     case("filter of words", "xc-json", lambda f: put(f / "filter_labels_test.txt", 2, b"7 nine"),
          "filter_labels_test.txt, line 2", "'7 nine'", "two numbers from 0", "no filter"),
@@ -297,4 +309,4 @@ FOLDERS = [
          error=MissingError),
     case("two layouts", "xc-json", two_layouts, "2 layouts", "xc-json, xc-text", "--layout"),
 ]  # fmt: skip
-CASES = [*JSON, *TEXT, *PECOS, *TABLES, *FILTERS, *FOLDERS]
+CASES = [*JSON, *TEXT, *PECOS, *TABLES, *LINES, *FILTERS, *FOLDERS]

@@ -17,7 +17,7 @@ from tests.conftest import ToyWorld
 from tests.data.worlds import FILTERS, LAYOUTS, contents, facts_of, files_of, read_world, small_world, write_world
 from xc_core.data import checks, splits
 from xc_core.data.checks import check_block
-from xc_core.data.formats import ReadOptions, tabular
+from xc_core.data.formats import ReadOptions, tables
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.propensity import PROPENSITY
 from xc_core.errors import ConfigError
@@ -46,14 +46,14 @@ def test_every_layout_reads_the_same_world_into_the_same_corpus(tmp_path: Path, 
     corpus = read_world(write_world(tmp_path / "world", layout))
     assert contents(corpus) == expected_contents(small_world())
     name = layout.removesuffix(".gz")
-    assert facts_of(corpus)["layout"] == ("tabular" if name in ("parquet", "csv") else name)
+    assert facts_of(corpus)["layout"] == ("tabular" if name in ("parquet", "csv", "tsv", "jsonl") else name)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_small_blocks_give_the_same_corpus(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a block does not matter, neither for texts nor for the matrix rows joined to them."""
     monkeypatch.setattr(IngestConfig, "read_options", lambda self: ReadOptions(block_bytes=257))
-    monkeypatch.setattr(tabular, "_ROWS", 7)
+    monkeypatch.setattr(tables, "_ROWS", 7)
     assert contents(read_world(write_world(tmp_path / "world", layout))) == expected_contents(small_world())
 
 
@@ -210,12 +210,12 @@ def peak_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("layout", ["xc-json.gz", "xc-text", "csv", "parquet"])
+@pytest.mark.parametrize("layout", ["xc-json.gz", "xc-text", "csv", "jsonl", "parquet"])
 def test_memory_does_not_grow_with_the_number_of_rows(
     tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(IngestConfig, "read_options", lambda self: ReadOptions(block_bytes=4096))
-    monkeypatch.setattr(tabular, "_ROWS", 64)
+    monkeypatch.setattr(tables, "_ROWS", 64)
     monkeypatch.setattr(splits, "_HELD", 256)
     small, large = small_world(1_000), small_world(4_000)
     folders = [write_world(tmp_path / name, layout, world) for name, world in (("small", small), ("large", large))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.data.worlds import FILTERS, contents, read_world, small_world, write_table, write_world
 from xc_core.data.corpus import Corpus
-from xc_core.data.formats import ReadOptions, tabular
+from xc_core.data.formats import ReadOptions, tables, tabular
 from xc_core.data.formats.columns import _are_indicators
 from xc_core.errors import DataError, MissingError
 
@@ -198,7 +199,7 @@ def test_a_long_cell_does_not_hide_the_line_that_is_no_utf_8(tmp_path: Path) -> 
 
 def test_the_search_for_the_line_that_is_no_utf_8_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file may decompress to a line of any length."""
-    monkeypatch.setattr("xc_core.data.formats.tabular.LONGEST", 1 << 10)
+    monkeypatch.setattr("xc_core.data.formats.tables.LONGEST", 1 << 10)
     (tmp_path / "train.csv").write_bytes(b"text,labels\ncaf\xe9" + b"a" * (2 * ReadOptions.block_bytes))
     with pytest.raises(DataError, match="a line of") as failed:
         read_world(tmp_path)
@@ -208,14 +209,14 @@ def test_the_search_for_the_line_that_is_no_utf_8_is_bounded(tmp_path: Path, mon
 def test_a_gzipped_parquet_is_not_a_table(tmp_path: Path) -> None:
     folder = write_world(tmp_path / "world", "parquet")
     (folder / "train.parquet").rename(folder / "train.parquet.gz")
-    with pytest.raises(MissingError, match=r"train\.parquet, train\.csv or \.csv\.gz"):
+    with pytest.raises(MissingError, match=r"train\.parquet, or train\.csv, \.tsv"):
         read_world(folder)
 
 
 def test_a_row_group_is_not_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parquet often has one group of a million rows; only pages of it may be in memory."""
-    monkeypatch.setattr(tabular, "_BUFFER", 1 << 16)
-    monkeypatch.setattr(tabular, "_ROWS", 16)
+    monkeypatch.setattr(tables, "_BUFFER", 1 << 16)
+    monkeypatch.setattr(tables, "_ROWS", 16)
     table = pa.table({"text": [f"{i} " * 2_000 for i in range(1_000)], "labels": [["a"]] * 1_000})
     pages = {"data_page_size": 1 << 14, "write_batch_size": 16, "use_dictionary": False}
     pq.write_table(table, tmp_path / "train.parquet", compression="none", **pages)
@@ -232,3 +233,44 @@ def test_two_numbers_per_row_are_labels_and_three_zeros_and_ones_are_none() -> N
     assert not _are_indicators([[0, 1], [1, 0]])
     assert not _are_indicators([[0, 1, 2], [0, 1, 1]])
     assert _are_indicators([[0, 1, 1], [1, 0, 0]])
+
+
+LINE = '{"uid": "d%d", "text": "%s", "labels": %s}'
+
+
+@pytest.mark.parametrize("break_", ["\n", "\r\n"])
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_lines_of_json_need_no_field_that_may_be_missing(tmp_path: Path, start: str, break_: str) -> None:
+    """A byte order mark, line breaks of Windows and a missing last line break do not matter."""
+    (tmp_path / "world").mkdir()
+    rows = [LINE % (row, "a castle", '["A;B", 3]') for row in range(18)]
+    rows += [
+        '{"uid": 18, "title": "狗 🐕", "labels": "C ; B", "more": [{}]}',
+        '{"labels": ["C"], "content": "x", "uid": 7}',
+    ]
+    (tmp_path / "world" / "train.jsonl").write_bytes((start + break_.join(rows)).encode())
+    (tmp_path / "world" / "test.ndjson").write_text(LINE % (99, "a moat", '["C"]'))
+    with pytest.raises(DataError, match="title and content, or one of them with text"):
+        read_world(tmp_path / "world")
+    rows[18:] = [row.replace("title", "text").replace('"content"', '"text": null, "content"') for row in rows[18:]]
+    (tmp_path / "world" / "train.jsonl").write_bytes((start + break_.join(rows)).encode())
+    corpus = read_world(tmp_path / "world")
+    found = {row[0]: row[1:3] for row in contents(corpus)["documents"]}
+    assert found["d0"] == ("a castle", "") and found["18"] == ("狗 🐕", "") and found["7"] == ("", "x")
+    assert [row[0] for row in contents(corpus)["labels"]] == ["3", "A;B", "B", "C"]
+
+
+@pytest.mark.parametrize(("uids", "labels"), [([5, 6], {"5": "five", "6": "six"}), ([1, 0], {"1": "five", "0": "six"})])
+def test_numbers_in_lines_of_json_are_uids_if_the_uids_of_labels_are_numbers(
+    tmp_path: Path, uids: list[int], labels: dict[str, str]
+) -> None:
+    (tmp_path / "world").mkdir()
+    rows = [LINE % (row, "words", [uids[row % 2]]) for row in range(20)]
+    (tmp_path / "world" / "train.jsonl").write_text("\n".join(rows[:18]))
+    (tmp_path / "world" / "test.jsonl").write_text("\n".join(rows[18:]))
+    texts = [json.dumps({"uid": uid, "text": text}) for uid, text in zip(uids, ("five", "six"), strict=True)]
+    (tmp_path / "world" / "labels.jsonl").write_text("\n".join(texts))
+    found = contents(read_world(tmp_path / "world"))
+    assert dict(row[:2] for row in found["labels"]) == labels
+    first = found["documents"][0][0]
+    assert found["labels"][found["pairs"][0][1]][0] == str(uids[int(first[1:]) % 2])

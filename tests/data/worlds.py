@@ -78,19 +78,29 @@ def write_parquet(world: ToyWorld, folder: Path) -> None:
     pq.write_table(pa.table(labels), folder / "labels.parquet")
 
 
-def write_csv(world: ToyWorld, folder: Path, end: str = "") -> None:
+def write_jsonl(world: ToyWorld, folder: Path, end: str = "") -> None:
+    """Write labels as a list of indices and texts as one field."""
+    for stem, rows in (("train", world.train), ("test", world.test), ("labels", world.labels)):
+        own = [{"uid": row["uid"], "text": row["title"]} for row in rows]
+        for row, given in zip(own, rows, strict=True) if stem != "labels" else ():
+            row["labels"] = given["target_ind"]
+        write_json(folder / f"{stem}.jsonl{end}", own)
+
+
+def write_csv(world: ToyWorld, folder: Path, end: str = ".csv") -> None:
     """Write labels as uids between separators and texts as title and content."""
     for stem, rows in (("train", world.train), ("test", world.test), ("labels", world.labels)):
         table = [["uid", "title", "content"] + ["labels"] * (stem != "labels")]
         for row in rows:
             cells = [";".join(map(str, row["target_ind"]))] if stem != "labels" else []
             table.append([row["uid"], row["title"], row["content"], *cells])
-        write_table(folder / f"{stem}.csv{end}", table)
+        write_table(folder / f"{stem}{end}", table)
 
 
 def write_table(path: Path, table: list[list[str]]) -> None:
     with gzip.open(path, "wt", newline="") if path.suffix == ".gz" else path.open("w", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows(table)
+        separator = "\t" if ".tsv" in path.suffixes else ","
+        csv.writer(stream, delimiter=separator, lineterminator="\n").writerows(table)
 
 
 LAYOUTS: Final[dict[str, Callable[[ToyWorld, Path], None]]] = {
@@ -102,7 +112,10 @@ LAYOUTS: Final[dict[str, Callable[[ToyWorld, Path], None]]] = {
     "pecos.gz": lambda world, folder: write_pecos(world, folder, ".gz"),
     "parquet": write_parquet,
     "csv": write_csv,
-    "csv.gz": lambda world, folder: write_csv(world, folder, ".gz"),
+    "csv.gz": lambda world, folder: write_csv(world, folder, ".csv.gz"),
+    "tsv": lambda world, folder: write_csv(world, folder, ".tsv"),
+    "jsonl": write_jsonl,
+    "jsonl.gz": lambda world, folder: write_jsonl(world, folder, ".gz"),
 }
 """Every way to write a world, by name."""
 

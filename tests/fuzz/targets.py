@@ -136,6 +136,8 @@ def targets(root: Path, client: served.Client) -> list[Target]:
         _layout(root, "pecos", "output-items.txt", mutate.bytes_changed, 5),
         _layout(root, "parquet", "train.parquet", mutate.columns_changed, 10, "tabular"),
         _layout(root, "csv", "train.csv", mutate.bytes_changed, 10, "tabular"),
+        _layout(root, "tsv", "train.tsv", mutate.bytes_changed, 5, "tabular"),
+        _layout(root, "jsonl", "train.jsonl", mutate.json_changed, 10, "tabular"),
     ]
     project, filters = root / "project", root / "filters"
     for folder in (project, filters):

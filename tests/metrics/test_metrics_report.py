@@ -14,8 +14,9 @@ from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics import ranking
 from xc_core.metrics import report as report_module
+from xc_core.metrics.names import BINS
 from xc_core.metrics.ranking import PerDocument, per_document
-from xc_core.metrics.report import BINS, decile_edges, intervals, report
+from xc_core.metrics.report import decile_edges, intervals, report
 from xc_core.shapes import Shortlist
 
 

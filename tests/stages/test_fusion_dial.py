@@ -25,8 +25,8 @@ def test_the_figures_are_those_at_the_default_of_the_dial(documents: int, cost: 
     stub = SimpleNamespace(settings=FusionSettings(tail_cost=cost), build=build, report=lines.append)
     ranked = Shortlist.ranked(ids, scores)
     fusion = summed(Sum(), Inputs(("a",), ("a",)))
-    served, by_document = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
-    figures = by_document.total()
+    served, shown = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
+    figures = per_document(shown, truth, weights).total()
     at_default = ranked
     if served.dial is not None:
         at_default = Shortlist.ranked(ranked.ids_NK, served.dial.turned(ranked.ids_NK, ranked.scores_NK, None))
@@ -60,6 +60,7 @@ def test_the_log_shows_the_figures_at_the_default_of_the_dial(monkeypatch: pytes
     stub = SimpleNamespace(settings=FusionSettings(), build=SimpleNamespace(facts={}), report=lines.append)
     monkeypatch.setattr("xc_core.fusion.dial._default", lambda positions, cost: 0.1)
     fusion, ranked = summed(Sum(), Inputs(("a",), ("a",))), Shortlist.ranked(ids, scores)
-    figures = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)[1].total()
+    _, shown = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
+    figures = per_document(shown, truth, weights).total()
     assert f", 0.1: {figures['P_at_1']:.1f} / {figures['PSP_at_5']:.1f}, 0.2: " in lines[0]
     assert lines[0].endswith("; default 0.1")

@@ -12,14 +12,15 @@ from tests.stages.halves import open_corpus, open_embeddings, run_until
 from tests.stages.test_fusion_fallback import USELESS
 from xc_core import artifacts
 from xc_core.chain import Workspace, run_stage
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.fusion import FittedFusion
 from xc_core.fusion.base import RULE
 from xc_core.metrics.evaluation import FUSION
-from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.metrics.stored import StoredFigures
 from xc_core.metrics.validation import open_validation
 from xc_core.params import deep_merged
+from xc_core.shapes import Shortlist
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +69,15 @@ def test_the_served_model_is_measured_at_the_default_of_its_dial(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The toy's own dial has no effect, so that figures at 0 would pass."""
-    turned: list[PerDocument] = []
+    right: list[Any] = []
 
-    def with_dial(context: Any, served: FittedFusion, *ranked: Any) -> tuple[FittedFusion, PerDocument]:
-        found = per_document(*ranked)
-        turned.append(PerDocument({name: own + 1 for name, own in found.num.items()}, found.den))
-        return served, turned[0]
+    def with_dial(context: Any, served: FittedFusion, ranked: Shortlist, truth: LabelMatrix, *_: Any) -> Any:
+        turned = Shortlist(ranked.ids_NK[:, ::-1], ranked.scores_NK[:, ::-1])
+        right.append(truth.contains(np.arange(len(truth)), turned.ids_NK[:, 0]))
+        return served, turned
 
     monkeypatch.setattr("xc_core.stages.fusion._with_dial", with_dial)
     run_stage(workspace, "fusion", "toy", "ngame", force=True)
     figures = opened(workspace).of(FUSION)
     assert figures is not None
-    np.testing.assert_array_equal(figures.num["P_at_1"], turned[0].num["P_at_1"])
+    np.testing.assert_array_equal(figures.num["P_at_1"], right[0])

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
 
 import click
 import numpy as np
 
+from xc_core.canonical import finite
 from xc_core.chain import Workspace
 from xc_core.chain.reports import check_made, of_present_corpus, stale_note
 from xc_core.cli.options import dataset_option
 from xc_core.errors import MissingError, MovedError, UsageError, nearest
 from xc_core.metrics import paired, validation
 from xc_core.metrics.evaluation import FUSION, Evaluation
-from xc_core.metrics.names import titled
+from xc_core.metrics.names import RECALL, titled
 from xc_core.metrics.ranking import PerDocument
 from xc_core.metrics.stored import StoredFigures
 from xc_core.shapes import I64
@@ -32,9 +35,10 @@ _TEST: Final = "test"
     show_default=True,
     help="The documents. Choose by validation documents, and report test documents of what was chosen.",
 )
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.argument("ours")
 @click.argument("theirs")
-def compare(dataset: str, on: str, ours: str, theirs: str) -> None:
+def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> None:
     """Print the difference of each metric between OURS and THEIRS on the same documents, with a paired 95 % interval.
 
     Each is the name of a recipe, or RECIPE:SCORE for one of its scores alone, for instance ngame:classifier. Both are
@@ -44,23 +48,44 @@ def compare(dataset: str, on: str, ours: str, theirs: str) -> None:
     Validation documents are those that no score of either recipe had seen, without those of which one recipe leaves a
     label out (docs/data-formats.md). Both must be trained up to the stage fusion. A fusion is fitted on one half of
     them to rank the other half; RECIPE:rule is the fusion with its dial at 0, whether or not it is served.
+
+    The last lines are the recall@5 of head, torso and tail labels, which have more than 20, 4 to 20, and at most 3
+    train and validation documents. Pairs are those of a document and a true label.
     """
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # raises the error of an unknown name
     figures = (_on_test if on == _TEST else _on_validation)(workspace, dataset, ours, theirs)
-    found = paired.differences(*figures)
-    for recipe in dict.fromkeys(name.partition(":")[0] for name in (ours, theirs)):
-        if note := stale_note(workspace, dataset, recipe, "evaluation" if on == _TEST else "fusion"):
+    found, pairs = paired.differences(*figures), figures[0].den
+    rows = {name: {**asdict(one), "clear": one.clear} for name, one in found.items()}
+    rows |= {name: {**rows[name], "pairs": int(pairs[name].sum())} for name in RECALL.values() if name in rows}
+    stage = "evaluation" if on == _TEST else "fusion"
+    for recipe, own in {name.partition(":")[0]: own for name, own in zip((ours, theirs), figures, strict=True)}.items():
+        if note := stale_note(workspace, dataset, recipe, stage):
             click.echo(note, err=True)
+        if not set(RECALL.values()) <= own.num.keys():
+            new = f"make it again: xc run {stage} --dataset {dataset} --recipe {recipe} --force"
+            click.echo(f"note: the {stage} of {recipe} has no figures of head, torso and tail labels; {new}", err=True)
+    if as_json:
+        shown = {"dataset": dataset, "ours": ours, "theirs": theirs, "on": on, "documents": len(figures[0])}
+        click.echo(json.dumps(finite({**shown, "metrics": rows})))
+        return
     click.echo(f"{dataset}: {ours} minus {theirs}, {counted(len(figures[0]), f'{on} document')}, points of percent")
-    for name, difference in found.items():
-        if math.isnan(difference.points):
-            click.echo(f"{titled(name):<8}{'-':>8}   no {on} document has a label")
-            continue
-        verdict = "" if difference.clear else "   not clear"
-        click.echo(
-            f"{titled(name):<8}{difference.points:>+z8.2f}   [{difference.low:+z.2f}, {difference.high:+z.2f}]{verdict}"
-        )
+    for name, row in rows.items():
+        if "pairs" not in row:
+            click.echo(_line(titled(name), row, f"no {on} document has a label"))
+    if any("pairs" in row for row in rows.values()):
+        click.echo("recall@5 of labels by their number of train and validation documents:")
+    for name, metric in RECALL.items():
+        if metric in rows:
+            click.echo(_line(name, rows[metric], counted(rows[metric]["pairs"], "pair")))
+
+
+def _line(title: str, row: dict[str, Any], of: str) -> str:
+    """Return a line of the table; ``of`` says of which pairs it is, or why there is no figure."""
+    if math.isnan(row["points"]):
+        return f"{title:<8}{'-':>8}   {of}"
+    pairs, verdict = f"   {of}" if "pairs" in row else "", "" if row["clear"] else "   not clear"
+    return f"{title:<8}{row['points']:>+z8.2f}   [{row['low']:+z.2f}, {row['high']:+z.2f}]{pairs}{verdict}"
 
 
 def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tuple[PerDocument, PerDocument]:
@@ -107,7 +132,8 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
     (our_figures, our_rows), (their_figures, their_rows) = stored(ours), stored(theirs)
     _, at_ours, at_theirs = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
     our_figures, their_figures = our_figures.rows(at_ours), their_figures.rows(at_theirs)
-    alike = np.flatnonzero(np.all([own == their_figures.den[name] for name, own in our_figures.den.items()], axis=0))
+    dens = [our_figures.den, their_figures.den]
+    alike = np.flatnonzero(np.all([dens[0][name] == dens[1][name] for name in dens[0].keys() & dens[1]], axis=0))
     if not len(alike):
         raise MissingError(
             f"no validation document that neither {ours} nor {theirs} had seen, with the same labels for both",

@@ -56,18 +56,18 @@ _AUTO: Final = "auto"
                    "auto: as before; for a new dataset group, if there are groups, family, if validation would "
                    "otherwise be nearer to train than test is, or uid.")  # fmt: skip
 @click.option("--test-fraction", type=Number(), default=_DEFAULT.test_fraction, show_default=True,
-              help="Share of the rows split off as test if a Parquet or CSV folder has no test file.")  # fmt: skip
+              help="Share of the rows split off as test if a folder of tables has no test file.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
               help=f"Accept one of {', '.join(Allowed.kinds())}; may be given several times.")  # fmt: skip
 @click.option("--fields", multiple=True, default=_DEFAULT.fields, show_default=True, metavar="COLUMN",
               help="title or content; may be given twice. Columns joined by a space into a text.")  # fmt: skip
 @click.option("--max-line-bytes", type=int, default=_DEFAULT.max_line_bytes, show_default=True,
-              help="Longest line of a text file (Parquet and CSV have no limit).")  # fmt: skip
+              help="Longest line of a text file (Parquet, CSV and TSV have no limit).")  # fmt: skip
 @click.option(
     "--label-separator",
     default=_DEFAULT.label_separator,
     show_default=True,
-    help="Separates the labels of a CSV cell.",
+    help="Separates the labels in a text of labels, such as a CSV cell.",
 )
 @click.option("--replace", is_flag=True, help="Replace a dataset of that name.")
 @click.option("--allow-loss", type=Number(0, 1), default=None, metavar="SHARE",
@@ -76,7 +76,8 @@ _AUTO: Final = "auto"
 def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, split: str, **settings: object) -> None:
     """Check the folder PATH and make it the dataset NAME.
 
-    The layout is found by the file names: XC repository JSON, XC text, PECOS, Parquet or CSV (docs/data-formats.md).
+    The layout is found by the file names: XC repository JSON, XC text, PECOS, or tables
+    (Parquet, CSV, TSV, JSON lines; docs/data-formats.md).
     A dataset that is there keeps its settings; an option changes one of them.
     Reading is strict: the first thing that is wrong is named with its file and line, and nothing is written.
     """

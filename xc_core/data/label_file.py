@@ -9,14 +9,10 @@ import polars as pl
 
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.formats import ReadOptions
-from xc_core.data.formats.tabular import label_rows as of_table
-from xc_core.data.formats.xc_json import label_rows as of_lines
+from xc_core.data.formats.tables import ENDINGS
+from xc_core.data.formats.tabular import label_rows
 from xc_core.errors import DataError, MissingError, UsageError, preview
 
-TABLES: Final = (".parquet", ".csv", ".csv.gz")
-"""Endings of a file that is a table."""
-LINES: Final = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson")
-"""Endings of a file with a JSON object per line."""
 MOST_LABELS: Final = 1_000_000
 """Labels of a file."""
 MOST_BYTES: Final = 64 << 20
@@ -35,7 +31,7 @@ def read_labels(path: Path, options: ReadOptions, allowed: Allowed) -> pl.DataFr
     rows: list[tuple[str, str, str]] = []
     places: dict[str, str] = {}
     characters = 0
-    for block in of_table(path, options) if path.name.endswith(TABLES) else of_lines(path, options):
+    for block in label_rows(path, options):
         block = clean_block(block, allowed)
         check_block(block, allowed, num_labels=None)
         for row, uid in enumerate(block.uids):
@@ -55,11 +51,11 @@ def _too_large(found: str, path: Path) -> DataError:
 
 
 def check_type(path: Path, what: str) -> None:
-    """Raise MissingError if there is no file of ``what``, UsageError if it is neither a table nor lines by its name."""
+    """Raise MissingError if there is no file of ``what``, UsageError if its name is not that of a table."""
     if not path.is_file():  # nor a folder or a named pipe, which would be waited for
         raise MissingError(not_a_file(path), expected=f"a file of {what}", do="fix the name")
-    if not path.name.endswith((*TABLES, *LINES)):
-        raise UsageError(path.name, expected=f"a name that ends in {', '.join((*TABLES, *LINES))}", do="rename it")
+    if not path.name.endswith(ENDINGS):
+        raise UsageError(path.name, expected=f"a name that ends in {', '.join(ENDINGS)}", do="rename it")
 
 
 def not_a_file(path: Path) -> str:

@@ -21,19 +21,16 @@ import numpy as np
 
 from xc_core.artifacts import read_manifest
 from xc_core.data.acceptance import AcceptanceSet
-from xc_core.data.labels import LabelMatrix
 from xc_core.environment import DEVICE, python_path
 from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
-from xc_core.metrics.ranking import PerDocument, hits, per_document, without
-from xc_core.metrics.report import in_bins
+from xc_core.metrics.ranking import PerDocument, without
+from xc_core.metrics.report import by_document, in_bins
 from xc_core.metrics.stored import StoredFigures
 from xc_core.scores import Query
-from xc_core.shapes import F64, PAD_ID, Bool, Shortlist, spans
+from xc_core.shapes import PAD_ID, Shortlist, spans
 
-RECALL: Final = "{}_recall_at_5"
-"""Name of the recall of a bin's labels (head, torso, tail) among the first five."""
 _DEEP: Final = 100
 """Labels predicted per document: enough for metrics at 10 even if many pairs are filtered."""
 AT_ONCE: Final = 256
@@ -153,10 +150,7 @@ def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
     """Return the figures of each document; labels that the set does not know are left out of the answers."""
     truth = accepted.truth
     ranked = without(shortlists(predictor, accepted.texts, accepted.ids()), accepted.filters)
-    figures = per_document(ranked, truth, accepted.weights_L)
-    for name, chosen_L in in_bins(accepted.frequency_L):
-        figures.num[RECALL.format(name)], figures.den[RECALL.format(name)] = _recall(ranked, truth, chosen_L)
-    return figures
+    return by_document(ranked, truth, accepted.weights_L, dict(in_bins(accepted.frequency_L)))
 
 
 def shortlists(predictor: Predictor, texts: list[str], ids: Mapping[str, int]) -> Shortlist:
@@ -165,15 +159,6 @@ def shortlists(predictor: Predictor, texts: list[str], ids: Mapping[str, int]) -
     found = Shortlist.stack([predictor.shortlist(texts[at], _DEEP) for at in spans(len(texts), AT_ONCE)])
     known = Shortlist(id_L[found.ids_NK], found.scores_NK)
     return known.without(~known.filled_NK)
-
-
-def _recall(ranked: Shortlist, truth: LabelMatrix, chosen_L: Bool) -> tuple[F64, F64]:
-    """Return hits among the first five, and positives, of the labels ``chosen_L`` in each document (N, N)."""
-    top = ranked.top(min(5, ranked.k))
-    found_NK = hits(top, truth) & chosen_L[top.ids_NK]
-    docs, labels = truth.pairs()
-    positives_N = np.bincount(docs, weights=chosen_L[labels].astype(np.float64), minlength=len(truth))
-    return found_NK.sum(1).astype(np.float64), positives_N.astype(np.float64)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,8 @@ def forget(
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
             deleted = _derived(workspace, dataset)
             linked = _linked(workspace, [workspace.raw(dataset), workspace.folder("corpus", dataset), *deleted])
+            for place in linked:  # said now: if this process is killed, the next one finds no link
+                report(f"forget: {place.name}: {place.do}")
             drop_all(deleted)
             incoming.forget(workspace, dataset)
             changelog.redact(workspace, dataset, uids)

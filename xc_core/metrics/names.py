@@ -6,7 +6,11 @@ from typing import Final
 
 KS: Final = (1, 3, 5)
 RECALL_KS: Final = (10, 100)
-KEPT: Final = (*(f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS), "R_at_10")
+BINS: Final = (("tail", 0, 3), ("torso", 4, 20), ("head", 21, None))
+"""Bins of labels by number of train and validation documents: at most 3 (tail), 4 to 20 (torso), more (head)."""
+RECALL: Final = {name: f"{name}_recall_at_5" for name, *_ in reversed(BINS)}
+"""Recall of the labels of each bin among the first five, over all pairs of a document and a true label of the bin."""
+KEPT: Final = (*(f"{metric}_at_{k}" for metric in ("P", "nDCG", "PSP") for k in KS), "R_at_10", *RECALL.values())
 """Metrics whose figures of each document an evaluation stores; only these can be compared later."""
 TABLE: Final = ("P_at_1", "P_at_3", "P_at_5", "nDCG_at_5", "PSP_at_1", "PSP_at_3", "PSP_at_5", "R_at_10")
 """Columns of a leaderboard and of the table that ``xc train`` prints."""

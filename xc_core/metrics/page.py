@@ -9,8 +9,7 @@ from importlib import resources
 from typing import Any, Final
 
 from xc_core.metrics.evaluation import FUSION
-from xc_core.metrics.names import NARROW, titled
-from xc_core.metrics.report import BINS
+from xc_core.metrics.names import BINS, NARROW, titled
 from xc_core.visible import cut
 
 _TEMPLATE: Final = "page.html"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics.names import KS
+from xc_core.metrics.names import BINS, KS, RECALL
 from xc_core.metrics.ranking import (
     LEVEL,
     PerDocument,
@@ -24,8 +24,6 @@ from xc_core.metrics.ranking import (
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I32, I64, Bool, Shortlist
 
-BINS: Final = (("tail", 0, 3), ("torso", 4, 20), ("head", 21, None))
-"""Bins of labels by number of train and validation documents: at most 3 (tail), 4 to 20 (torso), more (head)."""
 BOOTSTRAPS: Final = 1000
 """Bootstrap resamples per interval."""
 
@@ -68,6 +66,18 @@ def in_bins(frequency_L: I64) -> Iterator[tuple[str, Bool]]:
     """Yield the name of each bin, and which labels are in it (L)."""
     for name, low, high in BINS:
         yield name, (frequency_L >= low) & (high is None or frequency_L <= high)
+
+
+def by_document(
+    ranked: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64, bins: Mapping[str, Bool]
+) -> PerDocument:
+    """Return the figures of each document (``per_document``), and the recall of the labels of each bin (``RECALL``)."""
+    figures, top = per_document(ranked, truth, inverse_propensity_L), ranked.top(min(5, ranked.k))
+    hits_NK, (docs, labels) = hits(top, truth), truth.pairs()
+    for name, chosen_L in bins.items():
+        figures.num[RECALL[name]] = (hits_NK & chosen_L[top.ids_NK]).sum(1).astype(np.float64)
+        figures.den[RECALL[name]] = np.bincount(docs, chosen_L[labels], len(truth)).astype(np.float64)
+    return figures
 
 
 def intervals(figures: PerDocument, *, seed: int) -> dict[str, tuple[float, float]]:

@@ -24,12 +24,12 @@ from xc_core.metrics import plots
 from xc_core.metrics.confusions import confusions
 from xc_core.metrics.evaluation import ALL, FUSION, OWN, Learnt, write_evaluation
 from xc_core.metrics.names import RECALL_KS
-from xc_core.metrics.ranking import PerDocument, per_document, without
-from xc_core.metrics.report import report
+from xc_core.metrics.ranking import PerDocument, without
+from xc_core.metrics.report import by_document, in_bins, report
 from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
 from xc_core.seeds import generator
-from xc_core.shapes import F64, I64, Shortlist
+from xc_core.shapes import F64, I64, Bool, Shortlist
 
 
 def run(context: Context[EvaluationSettings]) -> None:
@@ -45,10 +45,11 @@ def run(context: Context[EvaluationSettings]) -> None:
     blocks = scorer.blocks(
         vectors_ND, rows, lambda: corpus.texts_of("documents", rows), rules, "scoring test documents", alone
     )
-    short, figures = _measured(blocks, truth, filters, weights_L)
+    short, figures = _measured(blocks, truth, filters, weights_L, dict(in_bins(frequency_L)))
     most = int(corpus.labels.counts_N.max())
     content = report(short, truth, weights_L, frequency_L, seed=context.settings.seed, most=most)
-    content["ablation"] = {name: figures[name].total() for name in reversed(figures)}
+    totals = {name: figures[name].total() for name in reversed(figures)}
+    content["ablation"] = {name: {metric: own[metric] for metric in content["metrics"]} for name, own in totals.items()}
     content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
@@ -95,7 +96,11 @@ def _other_labels(corpus: Corpus) -> str:
 
 
 def _measured(
-    blocks: Iterable[tuple[slice, dict[str, Shortlist]]], truth: LabelMatrix, filters: LabelMatrix, weights_L: F64
+    blocks: Iterable[tuple[slice, dict[str, Shortlist]]],
+    truth: LabelMatrix,
+    filters: LabelMatrix,
+    weights_L: F64,
+    bins: dict[str, Bool],
 ) -> tuple[Shortlist, dict[str, PerDocument]]:
     """Return the fusion's shortlists without filtered pairs, as long as metrics read, and the figures of each rule.
 
@@ -108,7 +113,7 @@ def _measured(
         ranked = {name: without(short, filters.rows(docs)) for name, short in found.items()}
         kept.append(ranked[FUSION].top(min(ranked[FUSION].k, max(RECALL_KS))))
         for name, short in ranked.items():
-            parts.setdefault(name, []).append(per_document(short, truth.rows(docs), weights_L))
+            parts.setdefault(name, []).append(by_document(short, truth.rows(docs), weights_L, bins))
     return Shortlist.stack(kept), {name: PerDocument.joined(own) for name, own in parts.items()}
 
 

@@ -20,7 +20,8 @@ from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
 from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.metrics.evaluation import FUSION
-from xc_core.metrics.ranking import PerDocument, per_document
+from xc_core.metrics.ranking import PerDocument
+from xc_core.metrics.report import by_document, in_bins
 from xc_core.metrics.validation import copy_validation, write_validation
 from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import Scores
@@ -44,7 +45,8 @@ def run(context: Context[FusionSettings]) -> None:
     fitted = gathered.fit(settings.rule, inputs, weights_L)
     fitted = replace(fitted, candidates=k, offsets=inputs.offsets)
     ranked = _ranked(settings.rule, inputs, gathered, weights_L, fitted, families_N)
-    measured = {name: per_document(short, gathered.truth, weights_L) for name, short in ranked.items()}
+    bins = dict(in_bins(corpus.published_train().frequency_L()))
+    measured = {name: by_document(short, gathered.truth, weights_L, bins) for name, short in ranked.items()}
     documents = {name: _shown(own) for name, own in measured.items()}
     compared = {name: own.total() for name, own in documents.items()}
     better = _instead(settings, compared, documents)
@@ -52,7 +54,8 @@ def run(context: Context[FusionSettings]) -> None:
     figures: dict[str, float] = {}
     if better or FUSION in ranked or not settings.rule.learns:  # otherwise the rule has seen all documents
         unseen_ranking = ranked.get(better or FUSION) or gathered.rank(served)
-        served, at_default = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
+        served, turned = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
+        at_default = by_document(turned, gathered.truth, weights_L, bins)
         figures = _shown(at_default).total()
         measured = {RULE if name == FUSION else name: own for name, own in measured.items()} | {FUSION: at_default}
     served.write(context.build.path)
@@ -96,10 +99,10 @@ def extend(context: Context[FusionSettings]) -> None:
 
 def _with_dial(
     context: Context[FusionSettings], fusion: FittedFusion, ranked: Shortlist, truth: LabelMatrix, weights_L: F64
-) -> tuple[FittedFusion, PerDocument]:
+) -> tuple[FittedFusion, Shortlist]:
     """Return ``fusion`` with a dial fitted on ``ranked``, documents it has not seen; report the curve.
 
-    The figures, one per document, are those at the default position of the dial, as the model is served.
+    The ranking is that at the default position of the dial, as the model is served.
     """
     found = fit_dial(ranked, truth, weights_L, context.settings.tail_cost)
     if found is None:
@@ -107,7 +110,7 @@ def _with_dial(
             "fusion: no dial between P@k and PSP@k (--tail): the candidates have too few positives, or the fused score "
             "does not tell them from other candidates"
         )
-        return fusion, per_document(ranked, truth, weights_L)
+        return fusion, ranked
     dial, curve = found
     context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}
     if dial.reach:
@@ -117,7 +120,7 @@ def _with_dial(
     else:
         context.report("fusion: no weight of rare labels raises PSP@5 on validation, so the dial (tail) has no effect")
     turned = Shortlist.ranked(ranked.ids_NK, dial.turned(ranked.ids_NK, ranked.scores_NK, dial.default))
-    return replace(fusion, dial=dial), per_document(turned, truth, weights_L)
+    return replace(fusion, dial=dial), turned
 
 
 def _instead(

@@ -30,7 +30,7 @@ class ReadOptions:
     block_bytes: int = 4 << 20
     """Text read at a time, in bytes; memory use is a small multiple of it."""
     label_separator: str = ";"
-    """Separates the labels of a CSV cell."""
+    """Separates the labels in a text of labels, such as a CSV cell."""
     test_fraction: float = 0.2
     """Share of rows split off as test if a tabular folder has no test file."""
     test_by_group: bool = False

@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from xc_core.data.formats.base import Block, ReadOptions, in_json
+from xc_core.data.formats.tables import Batch, column_names, column_type, is_lines
 from xc_core.errors import DataError, bare, preview
 from xc_core.progress import report
 
@@ -18,8 +18,20 @@ _LIST = re.compile(r"""\[.*\]|\[?(['"]).*\1\]?""")
 """A list as Python or JSON writes it, or one item of it after a cut at the commas."""
 
 
-def _values(batch: pa.RecordBatch, column: str, block: Block) -> list[Any]:
+def names(batch: Batch) -> list[str]:
+    """Return the names of the columns of a batch."""
+    return list(batch if isinstance(batch, dict) else batch.schema.names)
+
+
+def size(batch: Batch) -> int:
+    """Return the number of rows of a batch."""
+    return len(next(iter(batch.values()))) if isinstance(batch, dict) else batch.num_rows
+
+
+def _values(batch: Batch, column: str, block: Block) -> list[Any]:
     """Return a column as Python's values; raise DataError for one that Python has no value for."""
+    if isinstance(batch, dict):
+        return batch[column]
     try:
         values: list[Any] = batch[column].to_pylist()
     except (pa.ArrowException, ValueError, OverflowError, TypeError, KeyError) as error:
@@ -37,9 +49,10 @@ def numbered_as(labels: pl.DataFrame, before: Path) -> pl.DataFrame:
 
     As texts they would be taken for row numbers, or for either (``are_rows``).
     """
-    kind = pl.read_parquet_schema(before)["uid"] if before.suffix == ".parquet" else pl.String()
-    if kind.is_integer():
-        for wide_enough in (kind, pl.Int64()):
+    if pa.types.is_integer(column_type(before, "uid")):
+        parquet = before.suffix == ".parquet"
+        own = [pl.scan_parquet(before, glob=False).collect_schema()["uid"]] if parquet else []
+        for wide_enough in (*own, pl.Int64()):
             numbers = labels["uid"].cast(wide_enough, strict=False)
             if numbers.cast(pl.String).equals(labels["uid"]):
                 return labels.with_columns(uid=numbers)
@@ -52,10 +65,8 @@ def are_rows(labels: Path, ids: dict[str, int]) -> bool:
     They are uids if the table has a column uid of whole numbers. Raises DataError if its uids are texts of digits that
     are not their row numbers, because nobody can know what is meant.
     """
-    if labels.suffix == ".parquet":
-        schema = pq.read_schema(labels)
-        if "uid" in schema.names and pa.types.is_integer(schema.field("uid").type):
-            return False
+    if "uid" in column_names(labels) and pa.types.is_integer(column_type(labels, "uid")):
+        return False
     if all(name.isdecimal() for name in ids) and any(name != str(row) for name, row in ids.items()):
         raise DataError(
             f"uids of labels that are numbers, and another row's numbers (the first: {next(iter(ids))})",
@@ -68,30 +79,28 @@ def are_rows(labels: Path, ids: dict[str, int]) -> bool:
 
 def are_names(table: Path) -> bool:
     """Return True if the column labels of a table of documents has texts only; False if it may have numbers."""
-    if table.suffix != ".parquet":
-        return True
-    kind = pq.read_schema(table).field("labels").type
+    kind = column_type(table, "labels")
     kind = kind.value_type if isinstance(kind, pa.ListType | pa.LargeListType) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return not is_lines(table) and bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def are_cut(table: Path) -> bool:
     """Return False if the column labels of a table of documents has lists, which are never cut at a separator."""
-    return table.suffix != ".parquet" or not pa.types.is_nested(pq.read_schema(table).field("labels").type)
+    return not pa.types.is_nested(column_type(table, "labels"))
 
 
 def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
-def _typed(value: object, batch: pa.RecordBatch, column: str) -> str:
-    """Return a value of a column and its type: shown alone, a date would look like a string."""
-    return in_json(value) if value is None else f"{in_json(value)} ({bare(str(batch.schema.field(column).type), 60)})"
+def _typed(value: object, batch: Batch, column: str) -> str:
+    """Return a value of a column and its type in Arrow: shown alone, a date would look like a string."""
+    if value is None or isinstance(batch, dict):
+        return in_json(value)
+    return f"{in_json(value)} ({bare(str(batch.schema.field(column).type), 60)})"
 
 
-def _checked(
-    batch: pa.RecordBatch, column: str, block: Block, types: Any, found: str, expected: str, do: str
-) -> list[Any]:
+def _checked(batch: Batch, column: str, block: Block, types: Any, found: str, expected: str, do: str) -> list[Any]:
     """Return a column as Python's values; raise DataError, which begins with ``found``, for one of another type."""
     values = _values(batch, column, block)
     for row, value in enumerate(values):
@@ -105,26 +114,26 @@ def _checked(
     return values
 
 
-def texts(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
+def texts(batch: Batch, column: str, block: Block) -> list[str]:
     """Return a column of texts; nothing is an empty text. Raises DataError for another type."""
     values = _checked(batch, column, block, str | None, column, "text", "write the column as strings")
     return [value or "" for value in values]
 
 
-def uids(batch: pa.RecordBatch, column: str, block: Block) -> list[str]:
+def uids(batch: Batch, column: str, block: Block) -> list[str]:
     """Return a column of uids as strings. Raises DataError for another type or an empty cell."""
     expected, do = "a string or a whole number in every row", "write the column as strings or whole numbers"
     return [str(value) for value in _checked(batch, column, block, str | int, "the uid", expected, do)]
 
 
-def groups(batch: pa.RecordBatch, block: Block) -> list[str]:
+def groups(batch: Batch, block: Block) -> list[str]:
     """Return the column ``group`` as strings; nothing is "". Raises DataError for another type."""
     expected, do = "a string, a whole number, or nothing", "write the column in one of these forms"
     values = _checked(batch, "group", block, str | int | None, "the group", expected, do)
     return ["" if value is None else str(value) for value in values]
 
 
-def cells(batch: pa.RecordBatch, block: Block, options: ReadOptions) -> list[list[Any]]:
+def cells(batch: Batch, block: Block, options: ReadOptions) -> list[list[Any]]:
     """Return the labels of each row: names or numbers. Raises DataError for another type, or for zeros and ones."""
     cells: list[list[Any]] = []
     for row, cell in enumerate(_values(batch, "labels", block)):

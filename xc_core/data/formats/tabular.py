@@ -1,17 +1,15 @@
-"""Parquet or CSV[.gz]: train.* with columns text (or title, content) and labels; validation.*, test.* and labels.* are
-optional, and so are the columns uid and group.
+"""Tables (Parquet, CSV, TSV, JSON lines): train.* with columns text (or title, content) and labels; validation.*,
+test.* and labels.* are optional, and so are the columns uid and group.
 
-``labels`` is a list of strings or indices (Parquet), or a cell of labels between separators (CSV). Without a labels
-file the labels are the distinct names in the tables of documents, sorted; a label's text is its name. Without a test
-file a share ``test_fraction`` of the rows, chosen by a hash of the uid or group, is the test set. Types are never
+``labels`` is a list of strings or indices (Parquet, JSON lines), or a text of labels between separators. Without a
+labels file the labels are the distinct names in the tables of documents, sorted; a label's text is its name. Without a
+test file a share ``test_fraction`` of the rows, chosen by a hash of the uid or group, is the test set. Types are never
 guessed from rows.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -20,30 +18,23 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from xc_core.artifacts import remove, replacing
 from xc_core.data.formats import columns as column
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, text_uid
-from xc_core.data.formats.csv_rows import LONGEST, csv_batches, csv_names
-from xc_core.data.formats.lines import blocks, open_bytes
+from xc_core.data.formats.tables import ENDINGS, KNOWN, Batch, batches, column_names, first_row, is_lines
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
-from xc_core.errors import DataError, MissingError, first_line, nearest, preview
+from xc_core.errors import DataError, MissingError, nearest, preview
 from xc_core.progress import report
 
 _ROWS = 8192
-"""Rows that are read at a time."""
-_BUFFER = 1 << 20
-"""Bytes of a Parquet column that are read at a time, instead of a whole row group."""
-_WHOLE = 32 << 20
-"""Bytes of a Parquet file that is read whole: a buffer gets as large as a page says it is, up to 2 GB."""
+"""Labels in a block, if their names are in the column of the documents."""
 _FILTERS = "filter_labels_{}.txt"
-_KNOWN: tuple[str, ...] = ("uid", "title", "text", "content", "labels", "group")
+_TRAIN = "train.parquet, or train.csv, .tsv, .jsonl, .ndjson or .json, each also as .gz"
 
 
 class Tabular:
-    """Source over ``train``, ``validation``, ``test`` and ``labels`` tables in Parquet or CSV."""
+    """Source over ``train``, ``validation``, ``test`` and ``labels`` tables."""
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
@@ -51,9 +42,7 @@ class Tabular:
             _table(folder, stem) for stem in ("train", "validation", "test", "labels")
         )
         if train is None and not (options.part and (self._validation or self._test or self._names)):
-            raise MissingError(
-                f"no train table in {folder}", expected="train.parquet, train.csv or .csv.gz", do="add the table"
-            )
+            raise MissingError(f"no train table in {folder}", expected=_TRAIN, do="add the table")
         self._train = train
         self.splits = (TRAIN, VALIDATION, TEST) if self._validation else (TRAIN, TEST)
         filters = [path for split in self.splits if (path := find(folder, _FILTERS.format(split)))]
@@ -66,12 +55,12 @@ class Tabular:
     @property
     def has_uids(self) -> bool:
         """True if every table has a column uid."""
-        return all("uid" in _names(path) for path in self._tables)
+        return all("uid" in column_names(path) for path in self._tables)
 
     @property
     def names_labels(self) -> bool:
         """True unless there is a labels table without a column uid."""
-        return self._names is None or "uid" in _names(self._names)
+        return self._names is None or "uid" in column_names(self._names)
 
     @property
     def documents_stay(self) -> bool:
@@ -132,9 +121,12 @@ class Tabular:
         return self._ids
 
 
+def _files(stem: str) -> list[str]:
+    return [f"{stem}{ending}" for ending in ENDINGS]
+
+
 def _table(folder: Path, stem: str) -> Path | None:
-    paths = [folder / f"{stem}{end}" for end in (".parquet", ".csv", ".csv.gz")]
-    found = [path for path in paths if path.is_file()]
+    found = [path for name in _files(stem) if (path := folder / name).is_file()]
     if len(found) > 1:
         raise DataError(
             f"{' and '.join(path.name for path in found)}",
@@ -147,17 +139,18 @@ def _table(folder: Path, stem: str) -> Path | None:
 
 def table_rows(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tuple[Block, list[list[Any]]]]:
     """Yield blocks of a table, each with the label cells of its rows."""
-    first = _first_row(path)
-    for batch in _batches(path):
+    first = first_row(path)
+    for batch in batches(path, options):
         block = _block(batch, path, first, with_labels=with_labels, by_text=with_labels and options.part)
         yield block, column.cells(batch, block, options) if with_labels else []
         first += len(block)
 
 
-def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool, by_text: bool) -> Block:
-    columns = _columns(batch.schema.names, path, with_labels=with_labels)
-    size = batch.num_rows
-    block = Block(path.name, first, [], [], [], unit="row")
+def _block(batch: Batch, path: Path, first: int, *, with_labels: bool, by_text: bool) -> Block:
+    own = column.names(batch)
+    columns = _columns(own, path, with_labels=with_labels)
+    size = column.size(batch)
+    block = Block(path.name, first, [], [], [], unit="line" if is_lines(path) else "row")
     block.titles = column.texts(batch, columns["title"], block) if columns["title"] else [""] * size
     block.contents = column.texts(batch, columns["content"], block) if columns["content"] else [""] * size
     if columns["uid"]:
@@ -166,89 +159,31 @@ def _block(batch: pa.RecordBatch, path: Path, first: int, *, with_labels: bool, 
         block.uids = list(map(text_uid, block.titles, block.contents))
     else:
         block.uids = [f"{path.name.split('.')[0]}-{first + i}" for i in range(size)]
-    if with_labels and "group" in batch.schema.names:
+    if with_labels and "group" in own:
         block.groups = column.groups(batch, block)
     return block
 
 
-def _first_row(path: Path) -> int:
-    """Return the number of the first row as a spreadsheet shows it: the header of a CSV is row 1."""
-    return 1 if path.suffix == ".parquet" else 2
-
-
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield a table in parts; raise DataError if it cannot be read."""
-    row = _first_row(path)
-    rows = _parquet_batches(path) if path.suffix == ".parquet" else _csv_batches(path)
-    while True:
-        with _refusing(path, row):
-            batch = next(rows, None)
-            if batch is not None:
-                batch.validate(full=True)
-        if batch is None:
-            return
-        yield batch
-        row += batch.num_rows
-
-
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield a Parquet file in parts."""
-    source, buffer = (pa.BufferReader(path.read_bytes()), 0) if path.stat().st_size <= _WHOLE else (path, _BUFFER)
-    with pq.ParquetFile(source, buffer_size=buffer, pre_buffer=False) as file:
-        yield from file.iter_batches(_ROWS)
-
-
-def _csv_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield a CSV in parts, every cell a string."""
-    with open_bytes(path) as stream:
-        yield from csv_batches(stream, path.name, _ROWS)
-
-
-@contextlib.contextmanager
-def _refusing(path: Path, row: int) -> Iterator[None]:
-    """Turn the errors of an unreadable table into a DataError."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, EOFError, UnicodeError, zlib.error) as error:
-        if path.suffix != ".parquet":
-            for _ in blocks(path, ReadOptions(max_line_bytes=4 * LONGEST)):  # raises, with the line, if it is not UTF-8
-                pass
-        raise DataError(
-            f"a table that cannot be read ({first_line(error)})",
-            expected="a complete Parquet file" if path.suffix == ".parquet" else "CSV with a header line, in UTF-8",
-            do="fix the row, or write the file again",
-            where=f"{path.name}, row {row} or later",
-        ) from error
-
-
-def _names(path: Path) -> list[str]:
-    """Return the names of a table's columns."""
-    if path.suffix == ".parquet":
-        return list(pq.ParquetFile(path).schema_arrow.names)
-    with _refusing(path, 1), open_bytes(path) as stream:
-        return csv_names(stream, path.name)
-
-
 def _report_unused(path: Path) -> None:
-    with _refusing(path, 1):
-        unused = [name for name in _names(path) if name not in _KNOWN]
+    unused = [name for name in column_names(path) if name not in KNOWN]
     if unused:
         report(f"{path.name}: ignored columns: {', '.join(map(repr, unused))}")
 
 
-def _columns(names: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
+def _columns(own: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
     """Return the columns of title, content and uid; raise DataError if columns are missing or ambiguous."""
-    have, lacks = {name: name for name in names}, with_labels and "labels" not in names
-    body = [name for name in _KNOWN[1:4] if name in have] or ([] if with_labels else ["uid"])
+    have, lacks = {name: name for name in own}, with_labels and "labels" not in own
+    body = [name for name in KNOWN[1:4] if name in have] or ([] if with_labels else ["uid"])
+    if have.keys() & set(body) and len(body) <= 2 and len(have) == len(own) and not lacks:
+        return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": have.get("uid")}
+    names = [*own, *(name for name in column_names(path) if name not in own)]
     found = f"the columns {', '.join(map(repr, names))}"
     if not have.keys() & set(body):
         found, expected = found + nearest("text", names), "a column text, or title and content" + "; and labels" * lacks
-    elif len(body) > 2 or len(have) < len(names):
-        expected = "title and content, or one of them with text, each column once"
     elif lacks:
         found, expected = f"{found}{nearest('labels', names)}", "a column labels"
     else:
-        return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": have.get("uid")}
+        expected = "title and content, or one of them with text, each column once"
     raise DataError(found, expected=expected, do="rename the columns", where=path.name)
 
 
@@ -274,7 +209,7 @@ def _number(
 def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str) -> DataError:
     """Return the error for a label that is not in the labels table."""
     found = f"the label {preview(str(name))}{nearest(str(name), list(ids)[:10000])}"
-    if table is not None and "uid" not in _names(table):
+    if table is not None and "uid" not in column_names(table):
         expected, do = f"a column uid in {table.name}, with the names of the labels", "add the column"
     else:
         expected = f"a name in the column uid of {table.name if table else 'the table'}"
@@ -305,8 +240,7 @@ def _part(block: Block, split: str, options: ReadOptions) -> Block:
 
 def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
     """Yield the rows of a table of labels; raise DataError for one without uids."""
-    with _refusing(path, 1):
-        names = _names(path)
+    names = column_names(path)
     if "uid" not in names:
         raise DataError(
             f"the columns {', '.join(map(repr, names))}{nearest('uid', names)}",
@@ -321,7 +255,7 @@ def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
 def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
     """Write all labels as labels.parquet, in place of the table of labels if there is one."""
     old = _table(folder, "labels")
-    if old is not None and "uid" not in _names(old):
+    if old is not None and "uid" not in column_names(old):
         raise DataError(
             f"{old.name} without the column uid", expected="labels with uids", do="add the column", where=str(folder)
         )
@@ -336,14 +270,10 @@ LAYOUTS.add(
     "tabular",
     Layout(
         "tabular",
-        ("train.parquet|train.csv",),
-        "train.parquet or train.csv[.gz] (columns text, labels), optionally validation.*, test.*, labels.*",
+        ("|".join(_files("train")),),
+        f"{_TRAIN} (columns text, labels), optionally validation.*, test.*, labels.*",
         Tabular,
         add_labels,
-        (
-            "|".join(
-                f"{stem}{end}" for stem in ("train", "validation", "test", "labels") for end in (".parquet", ".csv")
-            ),
-        ),
+        ("|".join(name for stem in ("train", "validation", "test", "labels") for name in _files(stem)),),
     ),
 )

@@ -24,6 +24,7 @@ import pyarrow.json as pa_json
 
 from xc_core.artifacts import replacing, write_file
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Texts, find, in_json, need
+from xc_core.data.formats.json_rows import object_of, wrong_line
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
@@ -41,7 +42,6 @@ STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
 """What the names of the files of a split begin with."""
 _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
 """The end of one object and the start of the next; inside an object, JSON never has a "{" right after a "}"."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class XCJson:
@@ -211,10 +211,8 @@ def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn
             end = middle
         else:
             first = middle
-    found, expected = _problem(lines[first].decode(), with_targets="target_ind" in schema.names)
-    a_list = number + first == 1 and lines[first].lstrip().startswith(b"[")
-    do = "write each object of the list on a line: jq -c '.[]' OLD > NEW" if a_list else "fix or delete the line"
-    raise DataError(found, expected=expected, do=do, where=f"{path.name}, line {number + first}")
+    line = lines[first].decode()
+    raise wrong_line(*_problem(line, with_targets="target_ind" in schema.names), path, number + first, line)
 
 
 def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
@@ -235,35 +233,6 @@ def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
         f"an ambiguous line: {preview(line)}",
         "a plain JSON object",
     )
-
-
-def object_of(line: str) -> dict[str, Any] | tuple[str, str]:
-    """Return the object of a line of JSON; for a line that is none, what was found and what was expected."""
-    if not line.strip():
-        return "an empty line", "one JSON object per line"
-    try:
-        row = json.loads(line, object_pairs_hook=_each_once)
-        half = _SURROGATE.search(json.dumps(row, ensure_ascii=False))
-    except (ValueError, RecursionError) as error:
-        return (
-            f"a line that is not JSON ({error}): {preview(line)}",
-            "one JSON object per line, without inner line breaks",
-        )
-    if not isinstance(row, dict):
-        return f"{in_json(row)} instead of an object", "one JSON object per line"
-    if half:
-        return "half of a surrogate pair (an escape like \\ud83d alone)", "text that can be encoded as UTF-8"
-    return row
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object; raise ValueError if a key occurs twice."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r} twice")
-        found[key] = value
-    return found
 
 
 def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
@@ -295,27 +264,6 @@ def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
                 "finite numbers without quotes, for instance [1.0, 1.0]",
             )
     return None
-
-
-def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
-    """Yield the labels of a file of JSON lines with uid and text, or title and content; raise DataError for others."""
-    schema = pa.schema(_TEXT)
-    for number, raw in blocks(path, options):
-        raw = b"".join(map(_titled, raw.splitlines(keepends=True)))
-        table = _parse(raw, schema)
-        if table is None:
-            _explain(raw, path, number, schema)
-        yield _block(table, path.name, number)
-
-
-def _titled(line: bytes) -> bytes:
-    """Return a line with its field ``text`` as the title; a line that is wrong stays, to be explained."""
-    with suppress(ValueError, RecursionError):
-        row = json.loads(line, object_pairs_hook=_each_once)
-        if isinstance(row, dict) and "text" in row and not row.keys() & {"title", "content"}:
-            row["title"] = row.pop("text")
-            return json.dumps(row).encode() + b"\n"
-    return line
 
 
 def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
