@@ -172,7 +172,7 @@ def call(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Proj
 def _stage_run(context: dg.AssetExecutionContext, project: Project, stage: Stage, made: Made, shown: Shown) -> StageRun:
     """Return what is logged to MLflow: parameters, metrics, costs, curves, plots, and the commit of the code."""
     dataset, recipe = split_key(context.partition_key)
-    costs, code = read_costs(project.workspace, stage, dataset, recipe), project_checkout(project.workspace.root)
+    costs, code = read_costs(project.workspace, stage.name, dataset, recipe), project_checkout(project.workspace.root)
     return StageRun(
         stage=stage.name,
         dataset=dataset,

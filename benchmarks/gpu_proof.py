@@ -24,7 +24,7 @@ import torch
 from benchmarks.gpu_pieces import PIECES, RATED, RECIPES, Row, Sizes, rates
 from benchmarks.harness import today
 from xc_core import artifacts
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import Workspace
 from xc_core.chain.costs import processor
 from xc_core.chain.kept import TRAINED
 from xc_core.chain.runner import read_costs
@@ -111,7 +111,7 @@ class ChildError(XCError):
 def _recipe_row(workspace: Workspace, dataset: str, name: str, seconds: float) -> Row:
     report = Evaluation.open(workspace.folder("evaluation", dataset, name)).report
     figures = report["ablation"][FUSION]
-    costs = [read_costs(workspace, STAGES[stage], dataset, name) for stage in TRAINED]
+    costs = [read_costs(workspace, stage, dataset, name) for stage in TRAINED]
     trained, mined = (sum(cost.get(key, 0.0) for cost in costs) for key in ("train_seconds", "mining_seconds"))
     shown = ", ".join(f"{titled(key)} {figures[key]:.2f}" for key in ("P_at_1", "P_at_5", "PSP_at_5"))
     share = f"mining {mined / trained:.1%} of {trained:.0f} s of training" if trained else "no training"

@@ -116,7 +116,7 @@ def test_files_are_hashed_once_until_one_of_them_changes(
 
 
 def test_the_settings_files_that_dvc_compares_change_with_the_folder(from_folder: Workspace, model: Path) -> None:
-    path = from_folder.settings_file(STAGES["encoder"], "toy", "ngame")
+    path = from_folder.settings_file("encoder", "toy", "ngame")
     before = path.read_text()
     spoil_json(model / "config.json")
     write_settings(from_folder, from_folder.params.experiment("toy", "ngame"))
@@ -125,7 +125,7 @@ def test_the_settings_files_that_dvc_compares_change_with_the_folder(from_folder
 
 
 def test_what_was_made_from_a_folder_that_is_gone_stays_up_to_date(from_folder: Workspace, model: Path) -> None:
-    path = from_folder.settings_file(STAGES["encoder"], "toy", "ngame")
+    path = from_folder.settings_file("encoder", "toy", "ngame")
     files, before = path.read_text(), prints_of(from_folder)
     shutil.rmtree(model)
     assert prints_of(from_folder) == before

@@ -12,7 +12,7 @@ import pytest
 
 from tests.chain.toy import STAGES_OF, Edit, folder_of, recipe_of, set_content, set_fact
 from xc_core import artifacts
-from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain import Workspace, run_stage
 from xc_core.chain.context import Context
 from xc_core.chain.runner import read_costs
 from xc_core.errors import MovedError
@@ -100,7 +100,7 @@ def test_a_change_of_what_a_stage_depends_on_is_noticed_and_nothing_is_kept(
     change = MOVED[name]
     folder, recipe = folder_of(copied, change.stage), recipe_of(change.stage)
     before, made = artifacts.verify(folder), artifacts.read_made(folder)
-    costs = read_costs(copied, STAGES[change.stage], "toy", recipe)
+    costs = read_costs(copied, change.stage, "toy", recipe)
     running(change.stage, lambda: change.apply(copied, edit), monkeypatch, "refresh" if change.refresh else "run")
     with pytest.raises(
         MovedError, match=f"found parameters or inputs of {change.stage} that changed during the run"
@@ -108,7 +108,7 @@ def test_a_change_of_what_a_stage_depends_on_is_noticed_and_nothing_is_kept(
         run_stage(copied, change.stage, "toy", "ngame", force=True, refresh=change.refresh)
     assert (caught.value.exit_code, caught.value.do) == (76, "run the same command again; the result was not kept")
     assert (artifacts.verify(folder), artifacts.read_made(folder)) == (before, made)
-    assert read_costs(copied, STAGES[change.stage], "toy", recipe) == costs
+    assert read_costs(copied, change.stage, "toy", recipe) == costs
     assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".")] == []
 
 

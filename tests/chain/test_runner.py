@@ -41,7 +41,7 @@ def test_a_stage_that_is_up_to_date_is_skipped_and_one_by_force_is_not(copied: W
     before = folder.stat().st_ino
     ran = run_stage(copied, "clusters", "toy", "ngame")
     assert ran.skipped
-    assert ran.costs == read_costs(copied, STAGES["clusters"], "toy", "ngame") != {}
+    assert ran.costs == read_costs(copied, "clusters", "toy", "ngame") != {}
     assert ran.facts["clusters"] > 1
     assert folder.stat().st_ino == before
     assert lines == ["clusters: up to date"]
@@ -94,19 +94,19 @@ def test_an_artefact_records_what_it_was_made_from_beside_its_content(trained: W
 
 def test_costs_lie_outside_the_artefact(trained: Workspace) -> None:
     for name in NAMES:
-        costs = read_costs(trained, STAGES[name], "toy", recipe_of(name))
+        costs = read_costs(trained, name, "toy", recipe_of(name))
         assert costs["seconds"] > 0 and costs["peak_memory_mb"] > 1
         folder = folder_of(trained, name)
         text = "".join(path.read_text() for path in sorted(folder.rglob("*.json")) if "tokenizer" not in path.name)
         assert "seconds" not in text and "latency" not in text.replace("latency_queries", ""), name
-    assert read_costs(trained, STAGES["encoder"], "toy", "ngame")["train_seconds"] > 0
-    assert read_costs(trained, STAGES["evaluation"], "toy", "ngame")["latency_p50_ms"] > 0
+    assert read_costs(trained, "encoder", "toy", "ngame")["train_seconds"] > 0
+    assert read_costs(trained, "evaluation", "toy", "ngame")["latency_p50_ms"] > 0
     assert not list((trained.state / "run").glob("*")), "a training that ended leaves no checkpoint"
 
 
 def test_costs_name_the_machine_apart_from_the_figures(trained: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = json.loads(trained.scratch("cost", STAGES["encoder"], "toy", "ngame").read_text("utf-8"))
-    assert "machine" not in read_costs(trained, STAGES["encoder"], "toy", "ngame")
+    content = json.loads(trained.scratch("cost", "encoder", "toy", "ngame").read_text("utf-8"))
+    assert "machine" not in read_costs(trained, "encoder", "toy", "ngame")
     assert content["machine"] == machine()
     for asked, words in (("1", "1 thread,"), ("3", "3 threads,")):
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
@@ -116,8 +116,8 @@ def test_costs_name_the_machine_apart_from_the_figures(trained: Workspace, monke
 @pytest.mark.parametrize("content", [b"{", b"[]", b"null", b"1", b"\xff", b'{"seconds": "x"}'])
 def test_a_record_of_costs_that_is_damaged_counts_as_none(workspace: Workspace, content: bytes) -> None:
     """A report of the model, and a stage that is up to date, ended with a fault of xc."""
-    artifacts.write_file(workspace.scratch("cost", STAGES["corpus"], "toy", None), content)
-    assert read_costs(workspace, STAGES["corpus"], "toy", None) == {}
+    artifacts.write_file(workspace.scratch("cost", "corpus", "toy", None), content)
+    assert read_costs(workspace, "corpus", "toy", None) == {}
 
 
 def test_a_processor_has_the_name_that_the_system_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,14 +131,14 @@ def test_a_processor_has_the_name_that_the_system_gives_it(monkeypatch: pytest.M
 
 def test_checkpoints_stay_if_nothing_is_taken_over(copied: Workspace) -> None:
     """A training that was stopped goes on from them."""
-    stopped = copied.scratch("run", STAGES["encoder"], "toy", "ngame")
+    stopped = copied.scratch("run", "encoder", "toy", "ngame")
     stopped.mkdir(parents=True)
     assert share(copied, "encoder", "toy", "ngame") is None
     assert stopped.is_dir()
 
 
 def test_a_stage_that_never_ran_here_has_no_costs(workspace: Workspace) -> None:
-    assert read_costs(workspace, STAGES["encoder"], "toy", "ngame") == {}
+    assert read_costs(workspace, "encoder", "toy", "ngame") == {}
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux can reset the peak")
@@ -179,7 +179,7 @@ def test_in_a_workspace_without_artefacts_every_stage_asks_for_the_first(workspa
 
 
 def test_a_second_run_of_a_stage_is_refused_and_others_are_not(copied: Workspace) -> None:
-    with locked(copied.scratch("lock", STAGES["clusters"], "toy", "ngame"), "x"):
+    with locked(copied.scratch("lock", "clusters", "toy", "ngame"), "x"):
         with pytest.raises(BusyError, match=f"clusters of toy/ngame, which process {os.getpid()} is running"):
             run_stage(copied, "clusters", "toy", "ngame")
         assert run_stage(copied, "negatives", "toy", "ngame").skipped

@@ -20,7 +20,7 @@ from xc_core.params import in_use
 
 
 def path_of(workspace: Workspace, name: str) -> Path:
-    return workspace.settings_file(STAGES[name], "toy", recipe_of(name))
+    return workspace.settings_file(name, "toy", recipe_of(name))
 
 
 def settings_of(workspace: Workspace, name: str) -> Any:

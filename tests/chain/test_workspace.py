@@ -59,12 +59,12 @@ def test_folders_and_scratch_files_lie_where_the_layout_says(bare: Workspace) ->
     assert bare.folder("tokens", "toy", "ngame") == bare.root / "data/toy/tokens"
     assert bare.folder("scores", "toy", "ngame") == bare.root / "data/toy/ngame/scores"
     assert bare.raw("toy") == bare.root / "data/toy/raw"
-    assert bare.scratch("lock", STAGES["scores"], "toy", "ngame") == bare.root / ".xc/lock/scores@toy_ngame"
-    assert bare.scratch("cost", STAGES["corpus"], "toy", "ngame") == bare.root / ".xc/cost/corpus@toy"
-    tokens, scores = (bare.settings_file(STAGES[name], "toy", "ngame") for name in ("tokens", "scores"))
+    assert bare.scratch("lock", "scores", "toy", "ngame") == bare.root / ".xc/lock/scores@toy_ngame"
+    assert bare.scratch("cost", "corpus", "toy", "ngame") == bare.root / ".xc/cost/corpus@toy"
+    tokens, scores = (bare.settings_file(name, "toy", "ngame") for name in ("tokens", "scores"))
     assert tokens == bare.root / "data/toy/settings/tokens.json"
     assert scores == bare.root / "data/toy/ngame/settings/scores.json"
-    for place in (bare.folder, lambda name, dataset: bare.settings_file(STAGES[name], dataset, None)):
+    for place in (bare.folder, bare.settings_file):
         with pytest.raises(UsageError, match="no recipe for scores"):
             place("scores", "toy")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import NGAME, TOY, Xc
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import Workspace
 from xc_core.chain.runner import read_costs
 from xc_core.locks import locked
 
@@ -23,7 +23,7 @@ def test_run_says_what_it_did_and_that_all_is_up_to_date(xc: Xc, fresh: Workspac
 
 
 def test_a_second_run_of_the_same_stage_is_refused(xc: Xc, fresh: Workspace) -> None:
-    with locked(fresh.scratch("lock", STAGES["corpus"], "toy", None), "corpus of toy"):
+    with locked(fresh.scratch("lock", "corpus", "toy", None), "corpus of toy"):
         xc("run", "corpus", *TOY).refused(75, "corpus of toy, which process", "wait for it to end")
     assert xc("run", "corpus", *TOY).code == 0
 
@@ -38,7 +38,7 @@ def test_evaluate_prints_the_metrics_of_every_score(xc: Xc, ready: Workspace) ->
     assert [line.partition(":")[0] for line in lines[8:]] == ["encoder", "classifier", "fusion"], (
         "what each learnt from"
     )
-    seconds = read_costs(ready, STAGES["encoder"], "toy", "ngame")["train_seconds"]
+    seconds = read_costs(ready, "encoder", "toy", "ngame")["train_seconds"]
     assert lines[8].endswith(f", {seconds:.0f} s")
     assert set(rows) == {"label_text", "classifier", "sum", "fusion", "95 % from", "to"}
     assert rows["fusion"][0] == f"{metrics['P_at_1']:.2f}"

@@ -83,4 +83,4 @@ def test_settings_shows_all_settings_of_a_dataset_or_an_experiment_and_writes_th
     assert "  fields:\n    - title\n    - content\n" in shown["dataset"].out, "as in params.yaml"
     for content, recipe in ((dataset, None), (experiment, "ngame")):
         for name in STAGES.keys() & content.keys():
-            assert fresh.settings_file(STAGES[name], "toy", recipe).is_file()
+            assert fresh.settings_file(name, "toy", recipe).is_file()

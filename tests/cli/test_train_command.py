@@ -287,7 +287,7 @@ def test_what_another_experiment_has_made_is_used(xc: Xc, fresh: Workspace) -> N
     for record in (fresh.state / "cost").iterdir():  # two runs of a stage may take the same milliseconds
         record.write_text(json.dumps({**json.loads(record.read_text("utf-8")), "of_ngame": 1.0}), "utf-8")
     mine = ("train", *TOY, "--recipe", "mine", "--base", "ngame", *TOY_SETTINGS, "--set", "classifier.epochs=2")
-    stopped = fresh.scratch("run", STAGES["encoder"], "toy", "mine")
+    stopped = fresh.scratch("run", "encoder", "toy", "mine")
     stopped.mkdir(parents=True)
     ended = xc(*mine, "--until", "scores")
     assert ended.code == 0
@@ -298,7 +298,7 @@ def test_what_another_experiment_has_made_is_used(xc: Xc, fresh: Workspace) -> N
     for stage in ("encoder", "embeddings", "clusters", "negatives", "classifier", "scores"):
         own, other = (fresh.folder(stage, "toy", recipe) / "manifest.json" for recipe in ("mine", "ngame"))
         assert own.samefile(other) == (stage in shared), stage
-        costs = [read_costs(fresh, STAGES[stage], "toy", recipe) for recipe in ("mine", "ngame")]
+        costs = [read_costs(fresh, stage, "toy", recipe) for recipe in ("mine", "ngame")]
         assert costs[0]
         assert costs[1]["of_ngame"]
         assert (costs[0] == costs[1]) == (stage in shared), stage
@@ -320,7 +320,7 @@ def test_a_damaged_artefact_of_another_experiment_is_not_used(xc: Xc, fresh: Wor
 def test_a_training_that_runs_keeps_its_settings(xc: Xc, fresh: Workspace) -> None:
     """A second command changed them before it was refused, so the result of the first one was discarded at its end."""
     before, command = fresh.params.path.read_bytes(), ("train", *NGAME, "--set", "encoder.epochs=9")
-    with locked(fresh.scratch("lock", STAGES["encoder"], "toy", "ngame"), "encoder"):
+    with locked(fresh.scratch("lock", "encoder", "toy", "ngame"), "encoder"):
         xc(*command).refused(75, f"encoder of toy/ngame, which process {os.getpid()} is running")
     with training(fresh, "toy", "ngame"):
         xc(*command).refused(75, f"a training of toy/ngame, which process {os.getpid()} is running")

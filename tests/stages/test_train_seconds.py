@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.stages.halves import run_until
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import Workspace
 from xc_core.chain.runner import read_costs
 from xc_core.train.encoder import EncoderTask
 
@@ -25,4 +25,4 @@ def test_frozen_layers_that_are_computed_before_the_first_step_count(
     monkeypatch.setattr(time, "monotonic", lambda: now() + passed[0])
     monkeypatch.setattr(EncoderTask, "keep_states", slow)
     run_until(workspace, "encoder")
-    assert 1000 < read_costs(workspace, STAGES["encoder"], "toy", "ngame")["train_seconds"] < 1500
+    assert 1000 < read_costs(workspace, "encoder", "toy", "ngame")["train_seconds"] < 1500

@@ -41,14 +41,14 @@ def share(workspace: Workspace, name: str, dataset: str, recipe: str) -> str | N
     stage, partition = find_stage(name), workspace.params.partition(dataset, recipe)
     others = {workspace.folder(name, dataset, other): other for other in workspace.params.recipes(dataset)}
     taken = None
-    lock = workspace.scratch("lock", stage, dataset, recipe)
+    lock = workspace.scratch("lock", name, dataset, recipe)
     with locked(lock, f"{name} of {dataset}/{recipe}"), working(workspace, dataset), suppress(MissingError):
         taken = adopt(workspace, stage, partition, others)
         if taken is not None:  # checkpoints of a training that was stopped are of no use now
-            artifacts.remove(workspace.scratch("run", stage, dataset, recipe))
+            artifacts.remove(workspace.scratch("run", name, dataset, recipe))
     if taken is None:
         return None
-    theirs, own = (workspace.scratch("cost", stage, dataset, one) for one in (others[taken], recipe))
+    theirs, own = (workspace.scratch("cost", name, dataset, one) for one in (others[taken], recipe))
     if theirs.is_file():
         workspace.write(own, theirs.read_text("utf-8"))
     return others[taken]

@@ -46,7 +46,7 @@ class Kind(StrEnum):
     """Labels were added at the end: documents and their order stay."""
 
 
-def check_loss(difference: Difference, allowed: float, dataset: str, what: Kind, *, split: bool = True) -> None:
+def check_loss(difference: Difference, allowed: float, dataset: str, what: Kind, *, split: bool) -> None:
     """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would go.
 
     Test documents are compared if ``split`` is True: other settings of the split may move them on purpose.

@@ -37,7 +37,7 @@ def write_settings(workspace: Workspace, partition: Partition) -> None:
     """Write the settings file of every stage of a partition if its content differs."""
     dataset, recipe = partition.place
     for stage in versioned_stages("dataset" if recipe is None else "experiment"):
-        path, content = workspace.settings_file(stage, dataset, recipe), resolved(workspace, stage, partition)
+        path, content = workspace.settings_file(stage.name, dataset, recipe), resolved(workspace, stage, partition)
         if not path.is_file() or path.read_text("utf-8") != content:
             workspace.write(path, content)
 

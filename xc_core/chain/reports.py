@@ -56,7 +56,7 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
         examples=found.examples,
         learnt=found.learnt.words(),
         card=_card(workspace, dataset, recipe),
-        costs={stage.name: read_costs(workspace, stage, dataset, recipe) for stage in stages},
+        costs={stage.name: read_costs(workspace, stage.name, dataset, recipe) for stage in stages},
         machines=sorted(machines(workspace, dataset, recipe)),
         pictures={
             _PICTURES.get(path.stem, path.stem): path.read_bytes() for path in sorted(manifests.pictures(folder))

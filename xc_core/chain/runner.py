@@ -86,7 +86,7 @@ class _Job:
         return f"{self.stage.name} of {dataset}{'/' + recipe if recipe else ''}"
 
     def scratch(self, kind: str) -> Path:
-        return self.workspace.scratch(kind, self.stage, *self.partition.place)
+        return self.workspace.scratch(kind, self.stage.name, *self.partition.place)
 
     def depends(self) -> dict[str, str]:
         return depends(self.workspace, self.stage, self.partition)
@@ -148,7 +148,7 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
         if not force and (made := _present(job, before, kept=kept)) is not None:
             report(f"{name}: {'kept, trained on older data' if kept and name in TRAINED else 'up to date'}")
             world.of_first("")
-            return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, job.stage, dataset, recipe))
+            return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, name, dataset, recipe))
         if job.refresh and name in TRAINED:
             check_trained(job.workspace, job.stage, job.partition)
         if job.function == "refresh":
@@ -274,7 +274,9 @@ def _others(job: _Job) -> Others:
         return workspace.open(artefact, dataset, recipe)
 
     def costs(recipe: str) -> dict[str, dict[str, float]]:
-        return {stage.name: read_costs(workspace, stage, dataset, recipe) for stage in versioned_stages("experiment")}
+        return {
+            stage.name: read_costs(workspace, stage.name, dataset, recipe) for stage in versioned_stages("experiment")
+        }
 
     return Others(workspace.params.recipes(dataset), opened, costs, lambda recipe: machines(workspace, dataset, recipe))
 
@@ -301,7 +303,7 @@ def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
     return found
 
 
-def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | None) -> dict[str, float]:
+def read_costs(workspace: Workspace, stage: str, dataset: str, recipe: str | None = None) -> dict[str, float]:
     """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
     found = readable(workspace.scratch("cost", stage, dataset, recipe))
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
@@ -309,5 +311,5 @@ def read_costs(workspace: Workspace, stage: Stage, dataset: str, recipe: str | N
 
 def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
     """Return the machines that the stages of an experiment last ran on."""
-    files = (workspace.scratch("cost", stage, dataset, recipe) for stage in versioned_stages("experiment"))
+    files = (workspace.scratch("cost", stage.name, dataset, recipe) for stage in versioned_stages("experiment"))
     return {str(name) for file in files if (name := readable(file).get(_MACHINE)) is not None}

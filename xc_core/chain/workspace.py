@@ -15,7 +15,7 @@ from xc_core.chain.context import A
 from xc_core.chain.incoming import recover
 from xc_core.chain.names import SETTINGS, checked_name
 from xc_core.chain.params_file import ParamsFile
-from xc_core.chain.registry import STAGES, Stage, versioned_stages
+from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.errors import MissingError, UsageError
 from xc_core.leftovers import sweep
 from xc_core.locks import locked
@@ -83,9 +83,9 @@ class Workspace:
         """Open and verify an artefact; raises MissingError, CorruptError."""
         return artefact.open(self.folder(artefact.kind, dataset, recipe))
 
-    def settings_file(self, stage: Stage, dataset: str, recipe: str | None) -> Path:
+    def settings_file(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the file of a stage's resolved settings, which DVC compares."""
-        return self._place(stage.name, dataset, recipe) / SETTINGS / f"{stage.name}.json"
+        return self._place(stage, dataset, recipe) / SETTINGS / f"{stage}.json"
 
     def _place(self, stage: str, dataset: str, recipe: str | None) -> Path:
         folder = self.home(dataset)
@@ -103,10 +103,10 @@ class Workspace:
         """Return the folder of a dataset's source files."""
         return self.home(dataset) / "raw"
 
-    def scratch(self, kind: str, stage: Stage, dataset: str, recipe: str | None) -> Path:
+    def scratch(self, kind: str, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the place of a stage's untracked files; ``kind`` is run (checkpoints), lock or cost."""
-        name = dataset if stage.scope == "dataset" or recipe is None else f"{dataset}_{recipe}"
-        return self.state / kind / f"{stage.name}@{name}"
+        name = dataset if STAGES[stage].scope == "dataset" or recipe is None else f"{dataset}_{recipe}"
+        return self.state / kind / f"{stage}@{name}"
 
     def write(self, path: Path, content: str) -> None:
         """Write a small file that several processes may write at the same time.
@@ -139,7 +139,7 @@ def training(workspace: Workspace, dataset: str, recipe: str) -> Iterator[None]:
     checked_name("recipe", recipe)
     with locked(workspace.state / "lock" / f"train@{dataset}_{recipe}", f"a training of {dataset}/{recipe}"):
         for stage in versioned_stages("experiment"):
-            with locked(workspace.scratch("lock", stage, dataset, recipe), f"{stage.name} of {dataset}/{recipe}"):
+            with locked(workspace.scratch("lock", stage.name, dataset, recipe), f"{stage.name} of {dataset}/{recipe}"):
                 pass
         yield
 

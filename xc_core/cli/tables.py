@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import Workspace
 from xc_core.chain.runner import read_costs
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.names import TABLE, titled
@@ -22,7 +22,7 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
     documents = evaluation.report["documents"]
     click.echo(metrics_table(evaluation, f"{dataset} / {recipe}: {counted(documents, 'test document')}"))
     for name, words in evaluation.learnt.words().items():
-        spent = read_costs(workspace, STAGES[name], dataset, recipe).get("train_seconds")
+        spent = read_costs(workspace, name, dataset, recipe).get("train_seconds")
         click.echo(f"{name + ':':<12} {words}" + (f", {spent:.0f} s" if spent else ""))
 
 

@@ -13,7 +13,7 @@ from xc_core.classifiers import Shard
 from xc_core.classifiers.storage import blocks
 from xc_core.data.tokens import Tokens
 from xc_core.devices import put
-from xc_core.distributed import ALONE, World
+from xc_core.distributed import World
 from xc_core.encoders import Encoder, Passes, embed_rows
 from xc_core.sampling import Pool
 from xc_core.shapes import F32, I64
@@ -76,7 +76,7 @@ class _PassedOn:
         self.write(at_B, put(vectors_BD, self.device))
 
 
-def encode_all(encoder: Encoder, store: Tokens, rows_N: I64, write: Write, what: str, world: World = ALONE) -> None:
+def encode_all(encoder: Encoder, store: Tokens, rows_N: I64, write: Write, what: str, world: World) -> None:
     """Encode all texts, each process a part of them, and call ``write`` in all processes for parts of the vectors.
 
     ``what`` is the title of the progress bar.

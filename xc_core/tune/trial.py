@@ -128,7 +128,7 @@ def forget(workspace: Workspace, dataset: str, name: str) -> None:
     artifacts.remove(workspace.data / dataset / name)
     for kind in _STATE:
         for stage in TRIAL_STAGES:
-            artifacts.remove(workspace.scratch(kind, stage, dataset, name))
+            artifacts.remove(workspace.scratch(kind, stage.name, dataset, name))
 
 
 def no_validation(dataset: str) -> MissingError:

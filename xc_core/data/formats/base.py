@@ -243,7 +243,7 @@ def _refuse_unreadable(path: Path) -> None:
         )
 
 
-def detect(folder: Path, *, part: bool = False) -> Layout:
+def detect(folder: Path, *, part: bool) -> Layout:
     """Return the layout whose signature files are in ``folder``; ``part`` if some files of a dataset may be missing.
 
     Raises MissingError if no layout matches, DataError if several do.
