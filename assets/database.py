@@ -16,9 +16,10 @@ def made(uri: str) -> None:
     """Make the database of ``uri`` if it is a file that is not there; raise StorageError if its disk refuses that.
 
     MLflow makes the tables in place, in many steps. It neither uses nor completes a database that a kill or a full disk
-    has left half made.
+    has left half made. It writes the place of its default experiment, a folder of the present one, into an SQL text: a
+    path with both kinds of quotes would be an error of syntax, an address is none.
     """
-    import mlflow
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     file = sqlite_file(uri)
     if file is None or file.exists():
@@ -29,7 +30,7 @@ def made(uri: str) -> None:
         remove_leftovers(file)
         with scratch(file) as folder:
             new = folder / file.name
-            mlflow.MlflowClient(sqlite_address(new)).search_experiments(max_results=1)
+            SqlAlchemyStore(sqlite_address(new), Path("mlruns").absolute().as_uri())  # type: ignore[no-untyped-call]
             if not file.exists():
                 new.rename(file)
 

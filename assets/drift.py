@@ -10,7 +10,7 @@ from assets.partitions import EXPERIMENTS, split_key
 from assets.processes import StageProcesses
 from assets.resources import Project
 from assets.stages import OWNERS, call
-from xc_core.chain.drift import Record, read_record
+from xc_core.lifecycle.drift import Record, read_record
 
 
 @dg.asset(

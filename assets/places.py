@@ -10,9 +10,9 @@ from assets.release.versions import model_name
 from assets.resources import Dvc
 from assets.settings import REGISTRY_URI, TRACKING_URI, dagster_environment, hide_secrets, local_folder, mlflow_settings
 from xc_core.chain.names import ACCEPTANCE
-from xc_core.chain.places import Place
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
+from xc_core.lifecycle.places import Place
 from xc_core.outside import text_of, yaml_of
 
 

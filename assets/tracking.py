@@ -25,7 +25,7 @@ from xc_core.data.history import read_history
 from xc_core.errors import UnavailableError, first_line, storage_error, storage_reason
 from xc_core.locks import locked
 from xc_core.plugins import importing
-from xc_core.sqlite import sqlite_file
+from xc_core.sqlite import lockers, sqlite_file
 
 _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
@@ -41,6 +41,8 @@ _PATIENCE: Final = 120.0
 """Seconds to wait for the first connection of another process."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
+_REFUSED: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+"""MLflow's error codes for a missing or wrong login."""
 _POOL: Final = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
 """NullPool opens the file of a database for each request. A connection that stays open reads a file that a restored
 backup has replaced, or that was deleted."""
@@ -66,7 +68,7 @@ def connect(uri: str, lock: Path) -> Any:
         os.environ.setdefault(_POOL, "NullPool")
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        with first_contact(uri), locked(lock, "the first connection to MLflow", patience=_PATIENCE):
+        with locked(lock, "the first connection to MLflow", patience=_PATIENCE), first_contact(uri):
             for address in (uri, os.environ.get(REGISTRY_URI, "")):
                 database.made(address)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
@@ -108,15 +110,24 @@ def answering(uri: str) -> Iterator[None]:
         file = temporary if f"'{temporary}/" in str(error) else sqlite_file(uri)
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
-        locked_by_another = "database is locked" in str(error)
+        what, expected, do = _advice(error, uri)
+        found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})"
+        do += "; the artefacts are complete, so run the same job again"
         raise UnavailableError(
-            f"no answer from MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})",
-            expected="a database that no other program keeps locked"
-            if locked_by_another
-            else "a reachable tracking server, or sqlite:////absolute/path.db",
-            do=("end the other program" if locked_by_another else "start the server or set MLFLOW_TRACKING_URI")
-            + "; the artefacts are complete, so run the same job again",
+            found, expected=expected, do=do
         ) from None  # Dagster would store the cause, which has the address with its login
+
+
+def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
+    """Return what an error of MLflow is, what was expected, and what to do."""
+    if "database is locked" in str(error):
+        do = f"wait for the end of {lockers(sqlite_file(uri)) or 'the other program'}, or end it"
+        return "no answer from", "a database that no other program keeps locked", do
+    if getattr(error, "error_code", "") in _REFUSED:
+        do = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        return "a refusal by", "a login that has this permission", do
+    expected = "a reachable tracking server, or sqlite:////absolute/path.db"
+    return "no answer from", expected, "start the server or set MLFLOW_TRACKING_URI"
 
 
 def _errors_of_s3() -> tuple[type[Exception], ...]:

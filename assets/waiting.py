@@ -10,7 +10,7 @@ from typing import Final
 
 from assets.settings import hide_secrets
 from xc_core.progress import report
-from xc_core.sqlite import sqlite_file
+from xc_core.sqlite import lockers, sqlite_file
 
 TIMEOUT: Final = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _SECONDS: Final = "20"
@@ -23,13 +23,15 @@ _REPORTED: Final[set[str]] = set()
 
 @contextmanager
 def first_contact(uri: str) -> Iterator[None]:
-    """Bound the time of each request in the block, unless the user has set it, and report a long wait for a server.
+    """Bound the time of each request in the block, unless the user has set it, and report a long wait.
 
-    A server that accepts connections but never answers would keep a command silent for 8 minutes.
+    A server that accepts connections but never answers would keep a command silent for 8 minutes. A new database is
+    made, which takes seconds; one that is there may be locked by another process.
     """
     waiting = threading.Timer(_QUIET_SECONDS, _report, [uri])
     waiting.daemon = True
-    if sqlite_file(uri) is None:
+    file = sqlite_file(uri)
+    if file is None or file.exists():
         waiting.start()
     given = TIMEOUT in os.environ
     os.environ.setdefault(TIMEOUT, _SECONDS)
@@ -45,4 +47,6 @@ def first_contact(uri: str) -> Iterator[None]:
 def _report(uri: str) -> None:
     if uri not in _REPORTED:
         _REPORTED.add(uri)
-        report(f"waiting for an answer from MLflow at {hide_secrets(uri)}")
+        other = lockers(sqlite_file(uri))
+        why = f", whose database {other} has locked" if other else ""
+        report(f"waiting for an answer from MLflow at {hide_secrets(uri)}{why}")

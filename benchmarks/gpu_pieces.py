@@ -182,7 +182,7 @@ def _tokens_per_second(device: Device, sizes: Sizes) -> tuple[int, float]:
 
 
 def rates(device: Device, sizes: Sizes) -> dict[str, Any]:
-    """Return the rates that ``xc plan`` reads, with the device and the day (``xc_core.chain.on_gpu``).
+    """Return the rates that ``xc plan`` reads, with the device and the day (``xc_core.planning.on_gpu``).
 
     What the table has measured is not measured again.
     """

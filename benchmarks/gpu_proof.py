@@ -27,13 +27,13 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.costs import processor
 from xc_core.chain.kept import TRAINED
-from xc_core.chain.on_gpu import GPU_RATES
 from xc_core.chain.runner import read_costs
 from xc_core.devices import Device
 from xc_core.environment import DEVICE
 from xc_core.errors import CorruptError, UsageError, XCError, in_words
 from xc_core.metrics.evaluation import FUSION, Evaluation
 from xc_core.metrics.names import titled
+from xc_core.planning.on_gpu import GPU_RATES
 
 BEGIN, END = "<!-- gpu-proof: begin -->", "<!-- gpu-proof: end -->"
 _LIMIT: Final = 20.0

@@ -25,8 +25,8 @@ from xc_core.sampling import Documents, Mixture, Random
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I64, Shortlist
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings, TableData, table_task
 from xc_core.train.loop import Plan, fit
-from xc_core.train.table import ClassifierSettings, TableData, table_task
 
 WIDTH = 64
 EACH = 4

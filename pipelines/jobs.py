@@ -2,7 +2,7 @@
 
 Partitions differ (per dataset, or per dataset and recipe), so a complete update is three runs: prepare, then retrain or
 refresh, then compare. The sensor ``follow_up`` starts the second, named by the run tag ``xc/next``, and the third. With
-the tag "drift" the second is decided by a rule (``xc_core.chain.drift``).
+the tag "drift" the second is decided by a rule (``xc_core.lifecycle.drift``).
 """
 
 from __future__ import annotations

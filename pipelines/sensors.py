@@ -15,11 +15,11 @@ from assets.inbox import INBOX_TAG, inbox, state, was_ingested
 from assets.partitions import DATASETS, RECIPES, experiment_key, split_key, sync
 from assets.stages import MODE_TAG
 from pipelines.jobs import ALL, NEXT_TAG, compare, drift, prepare, refresh, retrain
-from xc_core.chain.drift import Answer, read_record
 from xc_core.chain.kept import untrained
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError, MissingError
+from xc_core.lifecycle.drift import Answer, read_record
 from xc_core.visible import counted
 
 _ATTEMPTS: Final = 3

@@ -21,6 +21,12 @@ def matrix(rows: Sequence[Collection[int]], labels: int) -> LabelMatrix:
     return LabelMatrix.from_pairs(docs, ids, (len(rows), labels))
 
 
+def masked(own_NL: Array) -> LabelMatrix:
+    """Return the matrix with a pair where ``own_NL`` is not 0."""
+    docs, labels = np.nonzero(own_NL)
+    return LabelMatrix.from_pairs(docs, labels, (own_NL.shape[0], own_NL.shape[1]))
+
+
 def stacked(blocks: Iterable[tuple[slice, dict[str, Shortlist]]]) -> dict[str, Shortlist]:
     """Return the shortlists of all blocks of ``Scorer.blocks``, by rule."""
     found = [lists for _, lists in blocks]

@@ -182,7 +182,9 @@ def starting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", forks.STARTED)
 
 
-WITHOUT_PICTURES = tuple(f"tests/{folder}/" for folder in ("chain", "cli", "recipes", "stages", "tune"))
+WITHOUT_PICTURES = tuple(
+    f"tests/{folder}/" for folder in ("chain", "cli", "lifecycle", "planning", "recipes", "stages", "tune")
+)
 """Folders of tests that run chains and read no picture: to render pictures takes a third of the time of a chain."""
 WITH_PICTURES = ("same_bytes", "packed_before_the_last_evaluation")
 """Parts of the names of tests that need them: those that compare artefacts with the ones of ``trained``."""

@@ -141,7 +141,7 @@ def _program() -> None:
     sys.path[0] = folder
     sys.argv[:] = [module, *sys.argv[3:]]
     if module == "dvc":
-        import_module("dvc.stage.run")._run = _stage
+        import_module("dvc.stage.run")._run = _stage  # type: ignore[attr-defined]
     else:
         sys.modules.pop(module, None)  # runpy warns if the module of a program was imported before
     runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -250,7 +250,7 @@ def _end_as_python(argv: list[str], env: Mapping[str, str]) -> None:
     except BaseException:
         traceback.print_exc()
         code = 1
-    threading._shutdown()  # waits for threads that are not daemons, as Python does
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are not daemons, as Python does
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

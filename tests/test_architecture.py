@@ -36,7 +36,9 @@ def test_the_page_on_the_structure_has_the_layers_that_are_checked() -> None:
     assert [set(re.findall(r"\w+", row)) for row in written] == [set(re.findall(r"\w+", row)) for row in declared]
 
 
-@pytest.mark.parametrize("package", ["xc_core/chain", "xc_core/tune", "assets/release"])
+@pytest.mark.parametrize(
+    "package", ["xc_core/chain", "xc_core/lifecycle", "xc_core/planning", "xc_core/tune", "assets/release"]
+)
 def test_the_page_on_the_structure_says_what_each_module_does(package: str) -> None:
     page = (ROOT / "docs/architecture.md").read_text("utf-8")
     written = {
@@ -44,6 +46,14 @@ def test_the_page_on_the_structure_says_what_each_module_does(package: str) -> N
     }
     modules = {path.name for path in (ROOT / package).glob("*.py")} - {"__init__.py"}
     assert not modules - written
+
+
+def test_what_the_page_on_the_structure_names_in_a_module_is_there() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    named = re.findall(r"`(\w+)` in\s`([\w/]+\.py)`", page)
+    assert len(named) > 12
+    code = {path: (ROOT / path).read_text("utf-8") for _, path in named}
+    assert [(name, path) for name, path in named if not re.search(rf"^ *(def )?{name}\b", code[path], re.M)] == []
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -86,6 +96,15 @@ def test_modules_and_functions_are_small(module: str) -> None:
             taken = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
             taken = taken[1:] if taken[:1] in (["self"], ["cls"]) else taken
             assert len(taken) <= PARAMETERS, f"{module}: {node.name} takes {taken}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_polars_takes_no_path_for_a_pattern(module: str) -> None:
+    """Otherwise a project in a folder such as "data [1]" cannot be read. read_parquet_schema has no such argument."""
+    for node in nodes(module):
+        if isinstance(node, ast.Call) and re.fullmatch(r"pl\.(read|scan)_\w+", name := ast.unparse(node.func)):
+            patterns = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "glob"]
+            assert patterns == ["False"] or name == "pl.read_parquet_metadata", f"{module}:{node.lineno}"
 
 
 def test_a_package_file_holds_no_code_of_its_own() -> None:

@@ -19,6 +19,7 @@ from tests.artefacts import content_of, neighbours, put, started, text_of
 from tests.processes import open_files
 from xc_core import artifacts
 from xc_core.errors import CorruptError, MissingError, StorageError, XCError
+from xc_core.progress import listen, silence
 
 WRITER = """
     import os, sys
@@ -264,6 +265,23 @@ def test_install_replaces_what_is_there_by_a_finished_folder(tmp_path: Path) -> 
     put(tmp_path / "new", "newer")
     artifacts.install(tmp_path / "new", tmp_path / "elsewhere" / "place")
     assert text_of(tmp_path / "elsewhere" / "place") == "newer"
+
+
+def test_a_link_is_replaced_and_what_it_points_to_is_named_and_stays(tmp_path: Path) -> None:
+    """A writer that followed it would change the files of another project, or of another copy of this one."""
+    old, lines = tmp_path / "disk" / "old", list[str]()
+    old.mkdir(parents=True)
+    (tmp_path / "folder").symlink_to(old)
+    listen(lines.append)
+    try:
+        with artifacts.building(tmp_path / "folder", kind="k") as build:
+            build.json("a.json", 1)
+    finally:
+        silence()
+    assert (tmp_path / "folder" / "a.json").is_file() and not (tmp_path / "folder").is_symlink()
+    assert list(old.iterdir()) == []
+    (line,) = lines
+    assert line.startswith(f"note: {tmp_path / 'folder'} was a link; {old} stays as it is")
 
 
 def test_install_copies_from_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_both_boosted_trees_are_fitted_on_as_large_samples(
     drawn = random.random((len(docs), 3)).astype(np.float32), random.random(len(docs)), docs
     asked: list[float] = []
 
-    class Peer(fusion.GradientBoostingRegressor):  # type: ignore[misc]
+    class Peer(fusion.GradientBoostingRegressor):  # type: ignore[misc, name-defined]
         def __init__(self, subsample: float = 1.0, **options: Any) -> None:
             asked.append(subsample)
             super().__init__(subsample=subsample, **options)

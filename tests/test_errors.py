@@ -23,6 +23,7 @@ from xc_core.errors import (
     nearest,
     preview,
     shortage,
+    storage_error,
     storage_reason,
 )
 
@@ -187,6 +188,21 @@ def test_a_folder_that_refuses_a_file_for_another_reason_is_no_storage_error(
 ) -> None:
     monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
     assert storage_reason(RuntimeError("unable to open database file"), tmp_path / "a.db") == ""
+
+
+def test_a_file_that_may_not_be_written_is_named_with_its_owner_and_mode_and_those_of_its_folder(
+    tmp_path: Path,
+) -> None:
+    """As the second user of a project learns it of MLflow's database, which needs a journal beside it."""
+    (tmp_path / "a.db").touch(mode=0o640)
+    tmp_path.chmod(0o750)
+    owner = f"belongs to {tmp_path.owner()}:{tmp_path.group()}, mode"
+    folder = f"{tmp_path} {owner} drwxr-x---"
+    file = storage_error("no permission (x)", tmp_path / "a.db").do
+    assert file.startswith(f"fix the permission ({tmp_path}/a.db {owner} -rw-r-----; {folder}), then")
+    absent = storage_error("no permission (x)", tmp_path / "absent" / "b").do
+    assert absent.startswith(f"fix the permission ({folder}; {tmp_path.parent} {owner} d")
+    assert storage_error("a full disk (x)", tmp_path).do.startswith("free space or")
 
 
 def test_a_name_that_is_too_long_is_called_so(tmp_path: Path) -> None:

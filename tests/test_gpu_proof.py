@@ -19,11 +19,11 @@ from benchmarks import gpu_pieces, gpu_proof
 from benchmarks.gpu_pieces import Row, Sizes
 from tests.card import CARD
 from xc_core.chain import Workspace
-from xc_core.chain.on_gpu import GPU_RATES
 from xc_core.devices import CPU, Device, num_cards
 from xc_core.encoders import EncoderConfig
 from xc_core.environment import DEVICE
 from xc_core.errors import CorruptError, MissingError
+from xc_core.planning.on_gpu import GPU_RATES
 
 TOY = Sizes(
     encoder="bag", documents=96, batch=16, steps=3, rows=(200, 400), width=8, pool=50, searched=300, queries=20,

@@ -47,6 +47,18 @@ def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
         assert time.monotonic() - before >= 0.2
 
 
+def test_a_long_wait_for_a_lock_names_who_has_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registration waits for another one up to ten minutes, and said nothing meanwhile."""
+    lines: list[str] = []
+    monkeypatch.setattr(locks, "report", lines.append)
+    monkeypatch.setattr(locks, "QUIET_SECONDS", 0.2)
+    with started(HOLDER, tmp_path / "x") as holder:
+        for patience in (0.0, 0.05, 0.6):
+            with pytest.raises(BusyError):
+                locked(tmp_path / "x", "the thing", patience=patience).__enter__()
+        assert lines == [f"waiting for the thing, which process {holder.pid} is running"]
+
+
 def test_a_lock_is_released_when_the_block_raises(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), locked(tmp_path / "x", "the thing"):
         raise ZeroDivisionError

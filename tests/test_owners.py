@@ -112,7 +112,7 @@ def touches_process_groups(module: str) -> set[str]:
     """An import or use of torch.distributed, or a look at the environment of torchrun."""
     used = {full_name(module, node) for node in nodes(module) if isinstance(node, ast.Attribute)}
     found = {name for name in used | imports(module) if is_under(name, "torch.distributed")}
-    texts = {node.value for node in nodes(module) if isinstance(node, ast.Constant)}
+    texts = {str(node.value) for node in nodes(module) if isinstance(node, ast.Constant)}
     return found | (texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"})
 
 
@@ -143,7 +143,7 @@ def joins_file_names(module: str) -> set[str]:
         return set()
     ends = re.compile(r"\.(npy|npz|json|parquet|safetensors|svg|png|md|txt)$")
     joined = [n.right for n in nodes(module) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
-    return {n.value for n in joined if isinstance(n, ast.Constant) and ends.search(str(n.value))}
+    return {str(n.value) for n in joined if isinstance(n, ast.Constant) and ends.search(str(n.value))}
 
 
 def asks_for_files(module: str) -> set[str]:
@@ -197,7 +197,7 @@ ALLOWED = {
     ("folders", "xc_core/data/families.py"): ({"mkdir", "rmtree"}, f"signatures spilled {BUILDING}"),
     ("folders", "xc_core/data/nearness.py"): ({"TemporaryFile"}, "an unnamed file, which disappears with the process"),
     ("folders", "xc_core/data/splits.py"): ({"mkdir", "rmtree"}, f"digests spilled {BUILDING}"),
-    ("folders", "xc_core/chain/dvc_lock.py"): ({"unlink"}, "a first dvc.lock that dvc did not finish"),
+    ("folders", "xc_core/lifecycle/dvc_lock.py"): ({"unlink"}, "a first dvc.lock that dvc did not finish"),
     ("folders", "xc_core/data/tokens.py"): ({"unlink"}, f"its own flat file {BUILDING}"),
     ("folders", "xc_core/metrics/validation.py"): ({"copyfile"}, BUILDING),
     ("folders", "xc_core/scores/store.py"): ({"mkdir", "copytree"}, BUILDING),
@@ -220,12 +220,12 @@ ALLOWED = {
         {"mkdir", "copyfile", "symlink_to"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
-    ("folders", "xc_core/chain/arrival.py"): (
+    ("folders", "xc_core/lifecycle/arrival.py"): (
         {"mkdir", "copyfile", "symlink_to", "mkdtemp"},
         "a scratch workspace under .xc; artifacts.install puts the corpus in its place",
     ),
-    ("folders", "xc_core/chain/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),
-    ("folders", "xc_core/chain/add_labels.py"): ({"mkdir", "copytree"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/lifecycle/update.py"): ({"copyfile"}, "raw files in a scratch workspace"),
+    ("folders", "xc_core/lifecycle/add_labels.py"): ({"mkdir", "copytree"}, "raw files in a scratch workspace"),
     ("folders", "xc_core/data/merge.py"): (
         {"mkdir", "replace"},
         "raw files in a scratch workspace; values of a column",
@@ -234,7 +234,7 @@ ALLOWED = {
         {"mkdir", "copytree", "rename"},
         "the raw files before a change, linked; an entry of the changelog in a scratch workspace",
     ),
-    ("folders", "xc_core/chain/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
+    ("folders", "xc_core/planning/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
     ("folders", "assets/tracking.py"): ({"gettempdir"}, "a disk that an error names"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.source import MODULES, nodes
 from xc_core.errors import ConfigError
 from xc_core.losses import SupCon, Triplet
 from xc_core.params import at_least, changed, deep_merged, in_use, later, one_of, plain
@@ -293,3 +295,24 @@ def test_only_another_code_version_of_a_part_in_use_enters_a_fingerprint(monkeyp
     monkeypatch.setattr(Triplet, "code_version", "2")
     assert in_use(Triplet()) == {**before, "code_version": "2"}
     assert plain(Triplet()) == before, "it is no setting"
+
+
+def test_a_method_that_fits_states_no_default_of_a_setting_again() -> None:
+    """Two defaults of one setting can disagree: a label tree's regulariser was 0.1 here and 0.01 in its settings."""
+    classes = [node for module in MODULES for node in nodes(module) if isinstance(node, ast.ClassDef)]
+    fields = {
+        line.target.id
+        for node in classes
+        if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+        for line in node.body
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value is not None
+    }
+    methods = [node for owner in classes for node in owner.body if isinstance(node, ast.FunctionDef)]
+    found = [
+        f"{method.name}({argument.arg}={ast.unparse(default)})"
+        for method in methods
+        if method.name in ("fit", "grow", "build")
+        for argument, default in zip(method.args.kwonlyargs, method.args.kw_defaults, strict=True)
+        if default is not None and argument.arg in fields
+    ]
+    assert not found

@@ -27,6 +27,7 @@ from xc_core.manifests import MANIFEST as MANIFEST
 from xc_core.manifests import Manifest as Manifest
 from xc_core.manifests import how_to_make
 from xc_core.manifests import read_manifest as read_manifest
+from xc_core.progress import report
 
 if TYPE_CHECKING:
     import numpy as np
@@ -245,7 +246,12 @@ def sync(path: Path) -> None:
 
 
 def _exchange(new: Path, old: Path) -> None:
-    """Put ``new`` in place of ``old``; the old folder is left under the name of ``new``, or deleted."""
+    """Put ``new`` in place of ``old``; the old folder is left under the name of ``new``, or deleted.
+
+    A link is replaced, not followed: what it points to may belong to another project.
+    """
+    if old.is_symlink():
+        report(f"note: {old} was a link; {old.resolve()} stays as it is, and the new files are in the project")
     if not old.exists():
         new.rename(old)
     elif not _renameat2_exchange(new, old):

@@ -19,11 +19,13 @@ Codes 64 to 78 follow sysexits.h if it defines a code for the meaning.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import os
 import reprlib
 import shutil
+import stat
 import tempfile
 import unicodedata
 from collections.abc import Iterable
@@ -239,12 +241,17 @@ def storage_reason(error: Exception, path: Path) -> str:
         return ""
     words, number = next(((words, known) for words, known in _IN_WORDS.items() if words in str(error)), ("", 0))
     said = next((line for line in str(error).splitlines() if words in line), "")
-    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    there = _nearest(path)
     if words and number in (0, errno.EACCES, errno.EIO):
         number = _refusal(there if there.is_dir() else there.parent, number)
     if number in (0, errno.EIO) and shutil.disk_usage(there).free < _FULL_BYTES:
         number = errno.ENOSPC
     return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
+
+
+def _nearest(path: Path) -> Path:
+    """Return ``path``, or the innermost folder of it that is there and can be reached."""
+    return next(place for place in (path, *path.absolute().parents) if os.access(place, os.F_OK))
 
 
 def _refusal(folder: Path, number: int) -> int:
@@ -308,11 +315,26 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
             expected="files that can be read, and permission to do so; existing files are untouched",
             do="fix the permission or the disk, then run the same command again",
         )
+    denied = reason.startswith(_REFUSALS[errno.EACCES])
+    fix = f"fix the permission ({_owners(_nearest(path))})" if denied else "free space or fix the permission"
     return StorageError(
         f"{reason} while writing {path}",
         expected="free space and permission to write; existing files are untouched",
-        do="free space or fix the permission, then run the same command again",
+        do=f"{fix}, then run the same command again",
     )
+
+
+def _owners(path: Path) -> str:
+    """Return owner, group and mode of a file or folder and of the folder that it is in, where a writer makes others."""
+    rows = []
+    for place in (path, path.absolute().parent):
+        with contextlib.suppress(OSError):
+            found = place.stat()
+            owner, group = str(found.st_uid), str(found.st_gid)
+            with contextlib.suppress(KeyError):  # of another machine, or of a container
+                owner, group = place.owner(), place.group()
+            rows.append(f"{place} belongs to {owner}:{group}, mode {stat.filemode(found.st_mode)}")
+    return "; ".join(rows)
 
 
 def _names_another(error: Exception | None, path: Path) -> bool:

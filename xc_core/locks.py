@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Final, TextIO
 
 from xc_core.artifacts import writing
 from xc_core.errors import BusyError, StorageError
+from xc_core.progress import QUIET_SECONDS, report
 
 _RETRY_SECONDS: Final = 0.05
 
@@ -51,19 +53,21 @@ def share(stream: TextIO, folder: Path) -> None:
 
 
 def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> None:
+    speaks = time.monotonic() + QUIET_SECONDS
     while True:
         try:
             return fcntl.flock(stream, kind | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            if time.monotonic() >= until:
-                stream.seek(0)
-                pids = stream.read().split()
-                holders = [pid for pid in pids if _runs(pid)] or pids or ["unknown"]
+            now = time.monotonic()
+            if now >= until:
                 raise BusyError(
-                    f"{what}, which process {' and '.join(holders)} is running",
+                    f"{what}, which process {_holders(stream)} is running",
                     expected="one run at a time",
                     do="wait for it to end, or stop it, then run the same command again",
                 ) from error
+            if now >= speaks:
+                report(f"waiting for {what}, which process {_holders(stream)} is running")
+                speaks = math.inf
             time.sleep(_RETRY_SECONDS)
         except OSError as error:
             if not needed:
@@ -74,6 +78,13 @@ def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> N
                 do="put the project on another disk, or mount this one with locks",
                 where=str(stream.name),
             ) from error
+
+
+def _holders(stream: TextIO) -> str:
+    """Return the ids of the processes that hold a lock, as they wrote them into its file."""
+    stream.seek(0)
+    pids = stream.read().split()
+    return " and ".join([pid for pid in pids if _runs(pid)] or pids or ["unknown"])
 
 
 def _runs(pid: str) -> bool:

@@ -60,7 +60,7 @@ def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str 
 
 def check_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Raise MovedError for a packed model that is out of date; MissingError, CorruptError if it cannot be opened."""
-    from xc_core.chain.plan import Status, packed_state, packing_command
+    from xc_core.chain.status import Status, packed_state, packing_command
     from xc_core.infer.bundle import Model
 
     state = packed_state(workspace, dataset, recipe)

@@ -13,6 +13,7 @@ from assets.release.pointer import Alias, Pointer, alias_in_sqlite
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.errors import CorruptError, MissingError, StorageError
+from xc_core.progress import report
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
@@ -28,21 +29,18 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     settings, pointer = mlflow_settings(workspace.root), Pointer.read(_pointer_file(workspace, dataset))
     alias = alias_in_sqlite(settings.registry, versions.model_name(dataset), aliases.CHAMPION)
     if pointer is not None and pointer.names(hide_secrets(settings.registry), alias) and pointer.holds():
-        fetch, repair = partial(Path, pointer.folder), versions.repair_champion_command(dataset)
+        fetch = partial(_noted, Path(pointer.folder), settings.artifacts, dataset)
+        repair = versions.repair_champion_command(dataset)
         return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset)
     return _asked(workspace, dataset)
 
 
-def write_pointer(workspace: Workspace, dataset: str) -> Path | None:
-    """Write the pointer to the new champion and return its folder.
-
-    A version whose files are gone, damaged or cannot be copied has none.
-    """
+def write_pointer(workspace: Workspace, dataset: str) -> None:
+    """Write the pointer to the new champion; a version whose files are gone, damaged or cannot be copied has none."""
     with suppress(MissingError, CorruptError, StorageError):
         found = champion(workspace, dataset)
         if found is not None:
-            return found.fetch()
-    return None
+            found.fetch()
 
 
 def _asked(workspace: Workspace, dataset: str) -> Champion | None:
@@ -78,15 +76,24 @@ def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
     """
     from xc_core.artifacts import read_manifest
 
-    registry, path = hide_secrets(mlflow_settings(workspace.root).registry), _pointer_file(workspace, dataset)
+    settings, path = mlflow_settings(workspace.root), _pointer_file(workspace, dataset)
+    registry = hide_secrets(settings.registry)
     pointer, alias = Pointer.read(path), Alias(int(version.version), version.tags.get("bundle", ""))
     if pointer is not None and pointer.names(registry, alias) and pointer.holds():
-        return Path(pointer.folder)
+        return _noted(Path(pointer.folder), settings.artifacts, dataset)
     with client_of(workspace):
         folder = versions.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):
         Pointer(registry, int(version.version), str(folder), digest).write(path)
+    return _noted(folder, settings.artifacts, dataset)
+
+
+def _noted(folder: Path, artifact_root: str, dataset: str) -> Path:
+    """Return the folder of a champion; note one of another project, as in a copy, whose original may have changed."""
+    if versions.is_elsewhere(folder, artifact_root):
+        do = versions.repair_champion_command(dataset)
+        report(f"note: the champion's files are under another root, {folder}; to register them in this project: {do}")
     return folder
 
 

@@ -12,13 +12,13 @@ from assets.release.client import client_of
 from assets.settings import local_folder, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
-from xc_core.chain.places import places
 from xc_core.cli.forget import echo_places
 from xc_core.errors import RefusedError, UsageError
+from xc_core.lifecycle.places import places
 from xc_core.visible import counted
 
 if TYPE_CHECKING:
-    from xc_core.chain.delete import Deletion
+    from xc_core.lifecycle.delete import Deletion
 
 
 @click.command(short_help="Delete experiments, a dataset, or registered versions.")
@@ -47,8 +47,8 @@ def delete(dataset: str, recipes: tuple[str, ...], numbers: tuple[int, ...], kee
 
 
 def _delete_files(workspace: Workspace, dataset: str, recipes: tuple[str, ...], *, yes: bool) -> None:
-    from xc_core.chain.delete import Deletion
-    from xc_core.chain.delete import delete as delete_files
+    from xc_core.lifecycle.delete import Deletion
+    from xc_core.lifecycle.delete import delete as delete_files
 
     found = Deletion.of(workspace, dataset, recipes)
     for line in _lines(workspace, found):
@@ -65,7 +65,7 @@ def _delete_files(workspace: Workspace, dataset: str, recipes: tuple[str, ...], 
 
 def _lines(workspace: Workspace, found: Deletion) -> list[str]:
     """Return what is deleted, in words: the experiments, and paths with their sizes."""
-    from xc_core.chain.delete import size_of
+    from xc_core.lifecycle.delete import size_of
 
     experiments = [f"{found.dataset}/{recipe}" for recipe in found.recipes]
     what = [f"the dataset {found.dataset}"] if found.whole else []

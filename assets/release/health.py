@@ -33,7 +33,7 @@ def check() -> Iterator[Finding]:
 
 def _packed(workspace: Workspace, dataset: str, recipe: str) -> str | None:
     """Return the digest of a packed model; None without one, or with a fault that ``xc doctor`` itself finds."""
-    from xc_core.chain.plan import Status, packed_state
+    from xc_core.chain.status import Status, packed_state
 
     try:
         damaged = packed_state(workspace, dataset, recipe).status is Status.DAMAGED
@@ -56,7 +56,10 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     except (RefusedError, StorageError) as error:
         return Finding("fault", f"{text}: {error}")
     except XCError as error:
-        return Finding("fault", f"{text}: found {error.found}\n{do}")
+        return Finding("fault", f"{text}: found {error.found}\n  expected: {error.expected}\n{do}")
     if versions.is_elsewhere(folder, mlflow_settings(workspace.root).artifacts):
         return Finding("fault", f"{text}: found its files under another root, {folder}\n{do}")
+    if versions.AROUND not in version.tags:
+        why = "the files around its packed model were not recorded, so damage to them is not seen; to record them"
+        return Finding("note", f"{text}: {why}\n{do}")
     return Finding("ok", text)

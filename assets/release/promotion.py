@@ -53,20 +53,9 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
             by_hand(workspace, client, dataset, version, reason)
         judged = client.get_model_version(name, str(version)).tags.get(JUDGED_ON)
     click.echo(f"models:/{name}@champion is version {version}")
-    _point_at_champion(workspace, dataset)
+    write_pointer(workspace, dataset)
     if judged is not None:
         click.echo(f"note: the gate judged it on {judged}", err=True)
-
-
-def _point_at_champion(workspace: Workspace, dataset: str) -> None:
-    """Write the pointer to the new champion; print a note if its files are under another root."""
-    folder = write_pointer(workspace, dataset)
-    if folder is not None and versions.is_elsewhere(folder, mlflow_settings(workspace.root).artifacts):
-        click.echo(
-            f"note: its files are under another root, {folder}; to register them in this project: "
-            f"{versions.repair_champion_command(dataset)}",
-            err=True,
-        )
 
 
 def _check_asked(
@@ -194,4 +183,4 @@ def rollback(dataset: str) -> None:
     with client_of(workspace) as client:
         now, before = aliases.roll_back(client, dataset, partial(moving, workspace, dataset))
     click.echo(f"models:/{versions.model_name(dataset)}@champion is version {now} again (instead of {before})")
-    _point_at_champion(workspace, dataset)
+    write_pointer(workspace, dataset)

@@ -18,6 +18,8 @@ from xc_core.errors import CorruptError, MissingError
 def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None = None) -> str:
     """Replace the files of a version, by default the champion, if they are damaged or gone; return what was done.
 
+    If they are whole, and those around the packed model were not recorded, these are recorded as they are.
+
     Raises MissingError if no packed model of the project has the version's digest, RefusedError for whole files of
     another dataset's model.
     """
@@ -31,7 +33,10 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
     artifact_root = mlflow_settings(workspace.root).artifacts
     if (folder := versions.own_folder(old, artifact_root)) is not None:
         Model.open(folder, dataset)
-        return f"version {old.version} of {name} is whole"
+        if versions.AROUND in old.tags:
+            return f"version {old.version} of {name} is whole"
+        versions.set_tags(client, name, int(old.version), {versions.AROUND: versions.digest_around(folder)})
+        return f"version {old.version} of {name} is whole; the files around its packed model are recorded as they are"
     digest = old.tags.get("bundle", "")
     for recipe in workspace.params.recipes(dataset):
         found = None

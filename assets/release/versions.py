@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mlflow.exceptions import MlflowException
 
 AROUND: Final = "around"
-"""Tag: digest of the files around the packed model; versions that were registered before 2026-11-27 have none."""
+"""Tag: digest of the files around the packed model. Versions that were registered before 2026-11-27 have none until
+``xc promote --repair`` sets it; so has one whose tag was deleted because its files were changed on purpose."""
 _READ: Final = "registered_model_meta"
 """File that MLflow writes when a version is read."""
 _ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
@@ -91,7 +92,8 @@ def check_files(version: Any, folder: Path, digest: str) -> None:
     if AROUND in version.tags and digest_around(folder) != version.tags[AROUND]:
         raise CorruptError(
             f"{folder.parents[1]}, where a file around the packed model is missing or has changed",
-            expected=f"the files that were registered as {version.name} version {version.version}",
+            expected=f"the files that were registered as {version.name} version {version.version}; if the change is "
+            f"intended, delete the tag {AROUND} of the version in MLflow: then the command below records the files",
             do=repair_command(version),
         )
 

@@ -13,12 +13,12 @@ from assets.release.accepting import acceptance
 from assets.release.judge import Judge, acceptance_folder
 from tests.cli.conftest import TOY, Xc, entry, offered
 from xc_core.chain import Workspace
-from xc_core.chain.forget import forget
 from xc_core.chain.workspace import at_rest
 from xc_core.data import acceptance as acceptance_module
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.corpus import Corpus
 from xc_core.errors import BusyError
+from xc_core.lifecycle.forget import forget
 
 
 @pytest.fixture

@@ -17,11 +17,12 @@ from assets.settings import local_folder
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core import leftovers
-from xc_core.chain import Workspace, dvc_lock, incoming
+from xc_core.chain import Workspace, incoming
 from xc_core.chain.reports import write_report
 from xc_core.chain.workspace import training, working
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import StorageError
+from xc_core.lifecycle import dvc_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow warns of features that it will drop
 

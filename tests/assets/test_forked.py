@@ -27,6 +27,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only"),
 ]
 
+SERVER: Any = forkserver._forkserver
+
 
 @pytest.fixture(autouse=True)
 def server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +55,7 @@ def test_a_fork_has_the_arguments_the_folder_the_environment_and_the_files_of_it
     process = Forked(["run", "x"], str(tmp_path), {"XC_OWN": "1", "PATH": "/bin"}, describe)
     assert process.wait(60) == 0
     seen = json.loads((tmp_path / "seen.json").read_text("utf-8"))
-    server_id = forkserver._forkserver._forkserver_pid
+    server_id = SERVER._forkserver_pid
     assert seen.pop("title") == f"{sys.executable} -m assets.worker run x"
     assert seen.pop("frozen") > 10_000, "the libraries' objects are searched for garbage, which copies their pages"
     assert seen == {
@@ -101,12 +103,12 @@ def test_a_fork_that_is_killed_is_lost(tmp_path: Path) -> None:
 def test_a_fork_ends_with_its_server_and_the_next_one_has_another(tmp_path: Path) -> None:
     """The server ends with the run, killed or not."""
     process = started(outlive, tmp_path)
-    child, first = psutil.Process(process.pid), forkserver._forkserver._forkserver_pid
+    child, first = psutil.Process(process.pid), SERVER._forkserver_pid
     os.kill(first, signal.SIGKILL)
     child.wait(timeout=20)
     assert ProcessFailedError(process.wait(20)).lost
     assert Forked([], str(tmp_path), os.environ, describe).wait(60) == 0
-    assert forkserver._forkserver._forkserver_pid != first
+    assert SERVER._forkserver_pid != first
 
 
 def test_a_stage_whose_run_has_ended_has_time_to_finish(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.conftest import make_workspace
 from tests.pipelines.conftest import make_repository
 from tests.source import ROOT
 from xc_core.chain import STAGES, Workspace, run_stage
-from xc_core.chain.places import GROUP
+from xc_core.lifecycle.places import GROUP
 
 pytestmark = pytest.mark.chain
 

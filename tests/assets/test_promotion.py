@@ -477,6 +477,28 @@ def test_a_damaged_file_around_the_packed_model_is_seen_and_repaired(
     only_the_first(store)
 
 
+def test_files_around_the_packed_model_that_were_changed_on_purpose_are_recorded_as_they_are(
+    released: Released, project: Workspace, store: Store, xc: Xc
+) -> None:
+    """As it is with a version that was registered before these files were recorded: it has no such tag."""
+    needs = champion_files(store, "toy").parents[1] / "requirements.txt"
+    before, content = store.client.get_model_version("xc-toy", "1").tags[AROUND], needs.read_bytes()
+    needs.write_bytes(content + b"gunicorn\n")
+    try:
+        (fault,) = [finding.text for finding in health.check() if finding.level == "fault"]
+        assert "delete the tag around of the version in MLflow" in fault
+        store.client.delete_model_version_tag("xc-toy", "1", AROUND)
+        (note,) = [finding.text for finding in health.check() if "champion of toy" in finding.text]
+        assert "damage to them is not seen" in note and "xc promote --dataset toy --repair" in note
+        assert "recorded as they are" in xc("promote", "--dataset", "toy", "--repair").out
+        assert store.client.get_model_version("xc-toy", "1").tags[AROUND] != before
+        assert {finding.level for finding in health.check() if "champion of toy" in finding.text} == {"ok"}
+        assert xc("promote", "--dataset", "toy", "--repair").out == "version 1 of xc-toy is whole\n"
+    finally:
+        needs.write_bytes(content)
+        store.client.set_model_version_tag("xc-toy", "1", AROUND, before)
+
+
 @pytest.mark.parametrize("origin", ["whole", "damaged", "gone"])
 def test_a_repaired_version_is_made_again_from_the_same_files(
     damaged: Path, xc: Xc, own: Workspace, store: Store, tmp_path: Path, origin: str
@@ -582,13 +604,16 @@ def test_a_copy_of_a_project_registers_its_model_again_in_its_own_folder(
 def test_a_copy_of_a_project_says_that_its_champion_has_files_of_the_original(
     released: Released, project: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knew before the original was deleted."""
-    note = "note: its files are under another root, "
-    assert note not in xc("promote", "--dataset", "toy", "--version", 1).err
+    """Nobody knew before the original was deleted, or had other files."""
+    note, asked = "note: the champion's files are under another root, ", ("predict", "--dataset", "toy", "falcon")
+    assert note not in xc("promote", "--dataset", "toy", "--version", 1).err + xc(*asked).err
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "copy").as_uri())
     ended = xc("promote", "--dataset", "toy", "--version", 1)
     assert ended.out == "models:/xc-toy@champion is version 1\n"
     assert f"{note}{champion_files(store, 'toy')}; to register them in this project: xc promote --da" in ended.err
+    assert note in xc(*asked).err, "the pointer is known"
+    (project.state / "champions" / "toy.json").unlink()
+    assert note in xc(*asked).err, "MLflow is asked"
     other = store.client.create_model_version("xc-toy", store.client.get_model_version("xc-toy", "1").source).version
     aliases.set_champion(store.client, "xc-toy", other)
     assert note in xc("rollback", "--dataset", "toy").err

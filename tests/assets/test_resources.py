@@ -16,9 +16,10 @@ import pytest
 from assets import worker
 from assets.release.promotion import record
 from assets.resources import Dvc, Project, dvc_address, settings_address
-from xc_core.chain import STAGES, Workspace, dvc_lock
+from xc_core.chain import STAGES, Workspace
 from xc_core.errors import ConfigError, CorruptError, StorageError, UnavailableError
 from xc_core.git import tracked
+from xc_core.lifecycle import dvc_lock
 
 Commands = list[list[str]]
 LOCK = """

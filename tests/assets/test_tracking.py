@@ -19,7 +19,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from mlflow.exceptions import MlflowException
+from mlflow.exceptions import MlflowException, RestException
+from mlflow.utils.file_utils import local_file_uri_to_path
 from requests import ConnectionError as NoConnection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
@@ -38,6 +39,7 @@ from assets.tracking import (
     flat,
     log_stage,
 )
+from tests.artefacts import started
 from tests.assets.conftest import Store
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
@@ -241,6 +243,15 @@ def test_an_error_of_mlflow_its_database_or_the_network_names_what_to_do(error: 
     assert "MLFLOW_TRACKING_URI" in caught.value.do
 
 
+@pytest.mark.parametrize("code", ["UNAUTHENTICATED", "PERMISSION_DENIED"])
+def test_a_server_that_refuses_a_login_is_not_called_down(code: str) -> None:
+    """The advice was to start the server, which had answered."""
+    with pytest.raises(UnavailableError, match="no such user") as caught, answering("http://tracking:5000"):
+        raise RestException({"error_code": code, "message": "no such user"})
+    assert caught.value.found.startswith("a refusal by MLflow at http://tracking:5000 (")
+    assert "MLFLOW_TRACKING_PASSWORD" in caught.value.do and "start the server" not in caught.value.do
+
+
 @pytest.mark.parametrize("uri", ["sqlite:////project/mlflow.db", "http://server:5000"])
 def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     """MLflow copies a packed model there before it registers it, and wraps the error."""
@@ -290,6 +301,15 @@ def test_a_database_whose_tables_were_half_made_is_made_again(tmp_path: Path, mo
 def test_a_new_database_is_moved_to_its_place_when_it_is_whole(tmp_path: Path) -> None:
     database.made(f"sqlite:///{tmp_path}/mlflow.db")
     assert list(tmp_path.iterdir()) == [tmp_path / "mlflow.db"]
+
+
+@pytest.mark.parametrize("name", ["it's", """both ' and " ones""", ":b", "50%", "a b"])
+def test_a_database_is_made_in_a_folder_of_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    client = connect(f"sqlite:///{tmp_path / name}/mlflow.db", tmp_path / "lock")
+    place = client.get_experiment("0").artifact_location
+    assert local_file_uri_to_path(place) == str(tmp_path / name / "mlruns" / "0")
 
 
 def test_a_link_to_a_database_on_another_disk_stays_one(tmp_path: Path) -> None:
@@ -385,10 +405,10 @@ def test_a_size_of_the_pool_that_a_user_has_set_is_kept(
 
 def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "_PATIENCE", 0.2)
-    started = time.monotonic()
+    before = time.monotonic()
     with locked(store.lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
         connect(store.uri, store.lock)
-    assert time.monotonic() - started > 0.2
+    assert time.monotonic() - before > 0.2
     assert connect(store.uri, store.lock)
 
 
@@ -523,12 +543,31 @@ def test_an_empty_variable_names_no_store_of_files(tmp_path: Path, monkeypatch: 
     assert mlflow_settings(tmp_path).artifacts == (tmp_path / ".xc" / "mlflow" / "artifacts").as_uri()
 
 
-def test_a_database_that_another_program_has_locked_is_called_so() -> None:
-    """The advice was to start a server, or to set another address."""
-    refused = OperationalError("SELECT 1", None, Exception("database is locked"))
-    with (
-        pytest.raises(UnavailableError, match="database is locked") as caught,
-        tracking.answering("sqlite:////no/mlflow.db"),
-    ):
+LOCKER = """
+    import sqlite3, sys, time
+
+    database = sqlite3.connect(sys.argv[1], isolation_level=None)
+    database.execute("BEGIN EXCLUSIVE")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_database_that_another_program_has_locked_is_called_so(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to start a server, or to set another address; then it was to end the other program."""
+    refused, lines = OperationalError("SELECT 1", None, Exception("database is locked")), list[str]()
+    with pytest.raises(UnavailableError, match="is locked") as caught, answering("sqlite:////no/mlflow.db"):
         raise refused
-    assert caught.value.do == "end the other program; the artefacts are complete, so run the same job again"
+    assert caught.value.do.startswith("wait for the end of the other program, or end it; the artefacts are complete")
+    file = Path(shutil.copy(store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db"))
+    monkeypatch.setattr(waiting, "_QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "report", lines.append)
+    with started(LOCKER, file) as other:
+        name = f"process {other.pid}" if Path("/proc/locks").exists() else ""
+        with pytest.raises(UnavailableError, match="is locked") as caught:
+            connect(f"{sqlite_address(file)}?timeout=1", tmp_path / "lock")
+        assert f"wait for the end of {name or 'the other program'}, or end it" in caught.value.do
+        assert lines[0].endswith(f"{file}?timeout=1{name and f', whose database {name} has locked'}")
+    connect(store.uri, store.lock)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import make_workspace
-from xc_core.chain import Workspace, run_stage
+from xc_core.chain import Workspace
 
 PARAMS = """\
 # What the chain works on.
@@ -37,18 +35,3 @@ def bare(tmp_path: Path) -> Workspace:
     """A workspace with a params.yaml that has comments, and nothing else."""
     (tmp_path / "params.yaml").write_text(PARAMS)
     return Workspace(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def tokenised(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """The toy dataset, read and tokenised; tests copy it."""
-    workspace = make_workspace(tmp_path_factory.mktemp("tokenised"))
-    for stage in ("corpus", "tokens"):
-        run_stage(workspace, stage, "toy")
-    return workspace
-
-
-@pytest.fixture
-def ready(tokenised: Workspace, tmp_path: Path) -> Workspace:
-    """A copy of the toy dataset, read and tokenised."""
-    return Workspace(Path(shutil.copytree(tokenised.root, tmp_path, dirs_exist_ok=True)))

@@ -24,8 +24,8 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.chain.registry import find_stage
 from xc_core.chain.runner import code
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
-from xc_core.train.table import ClassifierTask
 
 
 def die() -> None:
@@ -46,13 +46,13 @@ def watch_steps(kill_at: int, training: int, began: Callable[[int], None]) -> No
     def watched(kind: type[Any]) -> None:
         plain = kind.step
 
-        def step(self: Any, docs: Any, number: int, scale: float) -> tuple[float, float]:
+        def step(self: Any, docs: Any, number: int, scale: float, ready: Any) -> tuple[float, float]:
             if first[0]:
                 began(number)
                 first[0] = False
             if number == kill_at and trainings[0] == training:
                 die()
-            done: tuple[float, float] = plain(self, docs, number, scale)
+            done: tuple[float, float] = plain(self, docs, number, scale, ready)
             return done
 
         kind.step = step

@@ -21,7 +21,7 @@ from xc_core.chain.registry import Stage
 
 pytestmark = pytest.mark.timeout(600)
 
-RECIPES = {
+RECIPES: dict[str, dict[str, Any]] = {
     "ngame": {},
     "ance": {"negatives": {"k": 4}},
     "unidec": {},

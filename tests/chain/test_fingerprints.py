@@ -14,7 +14,7 @@ from xc_core.chain import STAGES, Workspace
 from xc_core.chain.dataset import Dataset, Partition
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import fingerprint
-from xc_core.chain.plan import depends
+from xc_core.chain.status import depends
 from xc_core.errors import ConfigError
 from xc_core.losses import LOSSES, Loss, SupCon
 from xc_core.params import later

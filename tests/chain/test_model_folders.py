@@ -13,7 +13,7 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.dataset import TokensConfig
 from xc_core.chain.fingerprints import write_settings
-from xc_core.chain.plan import Status
+from xc_core.chain.status import Status
 from xc_core.encoders import ENCODERS, EncoderConfig
 from xc_core.errors import MissingError
 from xc_core.pretrained import locate

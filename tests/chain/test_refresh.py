@@ -22,7 +22,7 @@ from tests.conftest import ToyWorld, open_corpus
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.kept import untrained
-from xc_core.chain.plan import Status
+from xc_core.chain.status import Status
 from xc_core.classifiers import LabelTables
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig

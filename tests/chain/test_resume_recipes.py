@@ -17,10 +17,10 @@ import pytest
 from tests.conftest import TOY_CHANGES, make_workspace
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.params import deep_merged
+from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
-from xc_core.train.table import ClassifierTask
 
-TASKS = {"encoder": EncoderTask, "classifier": ClassifierTask}
+TASKS: dict[str, Any] = {"encoder": EncoderTask, "classifier": ClassifierTask}
 ETA = {"kind": "augment-reduce", "temperature": 0.2}
 SAMPLE = {"hard": 3, "uniform": 4}
 """Of ten labels."""
@@ -50,11 +50,11 @@ def stopped_at(step_number: int, workspace: Workspace, stage: str, recipe: str) 
     """Run the stage until the training's step of that number; return the numbers of the steps before it."""
     done, plain = [], TASKS[stage].step
 
-    def step(task: Any, docs: Any, number: int, scale: float) -> tuple[float, float]:
+    def step(task: Any, docs: Any, number: int, scale: float, ready: Any) -> tuple[float, float]:
         if number == step_number:
             raise StoppedError
         done.append(number)
-        return plain(task, docs, number, scale)
+        return plain(task, docs, number, scale, ready)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TASKS[stage], "step", step)

@@ -262,11 +262,11 @@ def test_a_stage_of_the_encoder_reads_the_tokens_of_its_tokenizer(
 
 
 def test_a_stage_starts_without_the_free_memory_of_the_one_before(
-    ready: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
     runner = importlib.import_module("xc_core.chain.runner")
     monkeypatch.setattr(runner, "give_back", lambda: calls.append("returned"))
     monkeypatch.setattr(runner, "forget_peak_memory", lambda: calls.append("peak forgotten"))
-    run_stage(ready, "corpus", "toy", force=True)
+    run_stage(workspace, "corpus", "toy", force=True)
     assert calls == ["returned", "peak forgotten"]

@@ -1,4 +1,4 @@
-"""Two workspaces with the same source files and parameters hold the same bytes."""
+"""Two workspaces with the same source files and parameters hold the same bytes, whatever the name of their folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 
 from tests.chain.toy import NAMES
 from xc_core.chain import Workspace, run_stage
+
+ODD = "run=1 [a] *"
+"""The name of a folder that is a pattern too, which polars expands if it may."""
 
 
 def files_of(workspace: Workspace) -> dict[str, bytes]:
@@ -26,7 +29,7 @@ def beside(trained: Workspace, root: Path, stages: tuple[str, ...]) -> Workspace
 
 def test_two_workspaces_make_the_same_tokens_to_the_byte(trained: Workspace, tmp_path: Path) -> None:
     """A vocabulary made from the corpus included."""
-    other = beside(trained, tmp_path, ())
+    other = beside(trained, tmp_path / ODD, ())
     for name in ("corpus", "tokens"):
         run_stage(other, name, "toy")
     expected, found = files_of(trained), files_of(other)
@@ -38,7 +41,7 @@ def test_two_workspaces_with_the_same_tokens_make_the_same_of_them_to_the_byte(
     trained: Workspace, tmp_path: Path
 ) -> None:
     """Weights, vectors, trees, pictures, manifests and settings files."""
-    other = beside(trained, tmp_path, ("corpus", "tokens"))
+    other = beside(trained, tmp_path / ODD, ("corpus", "tokens"))
     for name in NAMES[2:]:
         assert not run_stage(other, name, "toy", "ngame").skipped
     expected, found = files_of(trained), files_of(other)

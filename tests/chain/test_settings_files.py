@@ -15,7 +15,7 @@ from tests.chain.toy import NAMES, STAGES_OF, Edit, changed, folder_of, partitio
 from xc_core.canonical import canonical
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.fingerprints import resolved, write_settings
-from xc_core.chain.plan import states
+from xc_core.chain.status import states
 from xc_core.params import in_use
 
 

@@ -24,7 +24,7 @@ from tests.chain.toy import (
 )
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, fingerprints
-from xc_core.chain.plan import State, Status, states, usable
+from xc_core.chain.status import State, Status, states, usable
 
 AFTER = {name: [stage for stage in downstream(name) if stage != "leaderboard"] for name in NAMES}
 
@@ -117,7 +117,7 @@ def test_a_setting_that_the_record_lacks_is_not_called_a_changed_one(copied: Wor
 def test_a_changed_code_version_makes_a_stage_stale(trained: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STAGES, "scores", dataclasses.replace(STAGES["scores"], code_version="99"))
     now = [stage for stage in STAGES.values() if stage.versioned]
-    monkeypatch.setattr("xc_core.chain.plan.versioned_stages", lambda scope: [s for s in now if s.scope == scope])
+    monkeypatch.setattr("xc_core.chain.status.versioned_stages", lambda scope: [s for s in now if s.scope == scope])
     found = states_of(trained)
     assert found["scores"] == State("scores", Status.STALE, "code changed", "scores")
     assert [name for name in NAMES if found[name].status is Status.STALE] == ["scores", *AFTER["scores"]]

@@ -12,8 +12,8 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.dataset import Partition
 from xc_core.chain.fingerprints import fingerprint
-from xc_core.chain.plan import State, depends, states
 from xc_core.chain.registry import Stage
+from xc_core.chain.status import State, depends, states
 
 Edit = Callable[[Workspace, dict[str, Any]], None]
 STAGES_OF: Final = "experiments/toy_ngame/stages"

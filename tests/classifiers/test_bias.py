@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from tests.arrays import masked
 from tests.classifiers.test_one_vs_rest import BATCH, DOCS, LABELS, WIDTH, documents, pool
+from tests.made import made
 from tests.naive.table import Table
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
-from xc_core.data.labels import LabelMatrix
 from xc_core.losses import LOSSES, BatchLoss, Bce, DecoupledSoftmax, Loss
 from xc_core.sampling import All, Documents, Pool
 from xc_core.shapes import extended
@@ -128,11 +129,11 @@ def accuracy(kind: str, bias_lr: float) -> float:
     docs /= np.linalg.norm(docs, axis=1, keepdims=True)
     share = 0.35 / np.arange(1, LABELS + 1)
     own = random.random((len(docs), LABELS)) < share
-    loss: BatchLoss = LOSSES[kind](temperature=0.5).build()
+    loss: BatchLoss = made(LOSSES, kind, temperature=0.5).build()
     bias = LabelTable(torch.zeros(LABELS, 1), TableConfig(unit=False, lr=bias_lr)) if bias_lr else None
     rows = LabelTable(torch.randn(LABELS, WIDTH, generator=torch.Generator().manual_seed(0)), TableConfig(lr=0.02))
     trained = TableHead(rows, loss, 0.5, bias=bias)
-    source = All(positives=0).build(Documents(LabelMatrix.from_pairs(*np.nonzero(own), own.shape)), 0)
+    source = All(positives=0).build(Documents(masked(own)), 0)
     for step in range(300):
         batch = random.choice(len(docs), 100, replace=False)
         trained.descend(torch.from_numpy(docs[batch]), source.pool(batch, step), batch, 1 - step / 300)

@@ -28,7 +28,8 @@ def test_a_unit_row_goes_from_the_mean_row_to_where_the_map_points() -> None:
     mean_D = rows[:4000].mean(0)
     found, unit = (foreseen_rows(texts[4000:], texts[:4000], rows[:4000], unit=way) - mean_D for way in (False, True))
     np.testing.assert_allclose(np.linalg.norm(unit + mean_D, axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(*(one / np.linalg.norm(one, axis=1, keepdims=True) for one in (found, unit)), atol=1e-4)
+    of_length_1 = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in (found, unit)]
+    np.testing.assert_allclose(of_length_1[0], of_length_1[1], atol=1e-4)
 
 
 def test_a_text_that_is_the_mean_of_the_others_gives_the_direction_of_the_mean_row() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.arrays import masked
 from xc_core.classifiers import LabelTable, TableConfig, TableHead, gradient_error, marks
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import Bce
@@ -18,7 +19,7 @@ BATCH = np.arange(DOCS)
 
 
 def truth(labels: int = LABELS) -> LabelMatrix:
-    return LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((DOCS, labels)) < 0.1), (DOCS, labels))
+    return masked(np.random.default_rng(0).random((DOCS, labels)) < 0.1)
 
 
 SOURCES: dict[str, Negatives] = {

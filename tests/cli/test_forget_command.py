@@ -18,11 +18,8 @@ from tests.conftest import open_corpus
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
 from xc_core import artifacts, leftovers
 from xc_core.chain import STAGES, Workspace, changelog, incoming, run_stage
-from xc_core.chain import forget as forget_module
 from xc_core.chain.context import Context
-from xc_core.chain.forget import forget
 from xc_core.chain.names import ACCEPTANCE
-from xc_core.chain.places import GROUP, Place
 from xc_core.chain.reports import write_report
 from xc_core.cli.ingest import place
 from xc_core.data.acceptance import AcceptanceSet, draw, take
@@ -30,6 +27,9 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import Tables
 from xc_core.errors import BusyError
+from xc_core.lifecycle import forget as forget_module
+from xc_core.lifecycle.forget import forget
+from xc_core.lifecycle.places import GROUP, Place
 
 pytestmark = pytest.mark.chain
 
@@ -392,6 +392,22 @@ def test_folders_that_the_deleted_ones_were_links_to_are_named(xc: Xc, fresh: Wo
         f"{tmp_path / 'disk' / name}, to which data/toy/{name} was a link: delete it, if nothing else needs it"
         for name in ("raw", "corpus", "ngame/model")
     ]
+
+
+def test_folders_that_the_deleted_ones_were_links_to_are_named_before_a_kill(
+    xc: Xc, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that does the rest finds no link."""
+    (tmp_path / "disk").mkdir()
+    (fresh.data / "toy" / "tokens").symlink_to(tmp_path / "disk")
+
+    def stopped(*_: object) -> None:
+        raise BusyError("stopped", expected="-", do="-")
+
+    monkeypatch.setattr(incoming, "forget", stopped)
+    ended = xc("forget", *TOY, "--document", "D0003")
+    assert f"forget: {tmp_path / 'disk'}, to which data/toy/tokens was a link: delete it" in ended.err
+    assert not (fresh.data / "toy" / "tokens").is_symlink()
 
 
 @pytest.mark.parametrize("kept", ["ngame", ".raw.old", "ingest-"])

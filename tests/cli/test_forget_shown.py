@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.conftest import TOY, Xc
 from xc_core.chain import Workspace
-from xc_core.chain.forget import Forgotten
-from xc_core.chain.places import Place
+from xc_core.lifecycle.forget import Forgotten
+from xc_core.lifecycle.places import Place
 
 LITTLE = Forgotten(
     documents=[], labels=["L1"], deleted=[], accepted=0, copies=[], recipes=[], unrecorded=0, elsewhere=[]

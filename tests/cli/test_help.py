@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -48,7 +49,8 @@ def test_every_command_has_help_of_its_own(xc: Xc, command: str) -> None:
 def test_the_exit_codes_of_the_help_are_those_of_the_errors(xc: Xc) -> None:
     text = xc("--help").out.split("Exit codes:")[1]
     listed = sorted(map(int, re.findall(r"\b\d+\b", text)))
-    kinds = [kind for kind in (XCError, *XCError.__subclasses__()) if kind.__module__ == "xc_core.errors"]
+    kinds: list[Any] = [XCError, *XCError.__subclasses__()]
+    kinds = [kind for kind in kinds if kind.__module__ == "xc_core.errors"]
     assert listed == sorted([0, 2, 129, 130, 143, 141, *(kind.exit_code for kind in kinds)])
 
 

@@ -12,14 +12,15 @@ import pytest
 
 from tests.cli.conftest import Xc
 from xc_core import memory
-from xc_core.chain import STAGES, Workspace, on_gpu, pilots, planned, run_stage
-from xc_core.chain.estimator import Cost
-from xc_core.chain.on_gpu import GPU_RATES
-from xc_core.chain.pilots import Rates
-from xc_core.chain.stage_costs import Case
-from xc_core.chain.world import World
+from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.plan import _recipe, _time, table
 from xc_core.params import deep_merged
+from xc_core.planning import on_gpu, pilots, planned
+from xc_core.planning.estimator import Cost
+from xc_core.planning.on_gpu import GPU_RATES
+from xc_core.planning.pilots import Rates
+from xc_core.planning.stage_costs import Case
+from xc_core.planning.world import World
 from xc_core.recipes import RECIPES
 
 SIZES = ("--documents", "3000", "--labels", "200", "--tokens", "12")
@@ -201,7 +202,7 @@ def test_the_smallest_data_can_be_planned_and_nothing_smaller(
 def test_an_unknown_dataset_is_refused_before_anything_is_imported_for_the_plan(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "xc_core.chain.planned", None)
+    monkeypatch.setitem(sys.modules, "xc_core.planning.planned", None)
     xc("plan", "--dataset", "tyo").refused(66, "no dataset 'tyo' in params.yaml (nearest: 'toy')", "xc ingest")
 
 

@@ -39,7 +39,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(path: Path, texts: list[str], column: str = "text") -> Path:
     frame = pl.DataFrame({"id": range(len(texts)), column: texts})
-    {".parquet": frame.write_parquet, ".csv": frame.write_csv, ".jsonl": frame.write_ndjson}[path.suffix](path)
+    getattr(frame, {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}[path.suffix])(path)
     return path
 
 

@@ -15,13 +15,13 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld
 from tests.data.worlds import empty_workspace, files_of, read_world
 from xc_core.chain import Workspace, changelog
-from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference, Moves
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import ACCEPTANCE, TRAIN
 from xc_core.errors import RefusedError
+from xc_core.lifecycle.update import update
 
 
 def world_of(folder: Path, *, without: int = 0, labels: int = 10, mark: str = "") -> Path:

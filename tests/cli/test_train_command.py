@@ -118,7 +118,7 @@ def test_a_budget_shortens_the_training_and_stands_in_the_parameters(xc: Xc, fre
 
 
 def test_with_a_budget_no_stage_is_reported_twice(xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xc_core.chain.budget.scaled_epochs", lambda *given, again: {"encoder": {"epochs": 0.5}})
+    monkeypatch.setattr("xc_core.planning.budget.scaled_epochs", lambda *given, again: {"encoder": {"epochs": 0.5}})
     asked = (*NGAME, "--set", "encoder.encoder.name=bag", "--until", "encoder", "--budget", "10m")
     for options in ((), ("--force",), ()):
         said = xc("train", *asked, *options).err
@@ -149,7 +149,7 @@ def test_a_training_has_its_part_of_an_hour_unless_told_otherwise(
         assert again == ("--force" in options), "the steps are timed again"
         return {"encoder": {"epochs": 0.25}}
 
-    monkeypatch.setattr("xc_core.chain.budget.scaled_epochs", scaled)
+    monkeypatch.setattr("xc_core.planning.budget.scaled_epochs", scaled)
     quick = ("--set", "encoder.encoder.name=bag", "--until", "encoder")
     assert xc("train", *NGAME, *quick, *options).code == 0
     assert asked == ([] if allowed is None else [allowed])
@@ -162,7 +162,7 @@ def test_a_variant_of_params_yaml_keeps_its_epochs_unless_a_budget_is_given(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], allowed: list[float]
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr("xc_core.chain.budget.scaled_epochs", lambda *given, again: asked.append(given[2]) or {})
+    monkeypatch.setattr("xc_core.planning.budget.scaled_epochs", lambda *given, again: asked.append(given[2]) or {})
     fresh.params.declare_experiment("toy", "mine", "ngame", {"encoder": {"encoder": {"name": "bag"}, "epochs": 0.0}})
     assert xc("train", *TOY, "--recipe", "mine", "--until", "encoder", *options).code == 0
     assert asked == allowed
@@ -171,7 +171,7 @@ def test_a_variant_of_params_yaml_keeps_its_epochs_unless_a_budget_is_given(
 def test_nothing_is_timed_for_stages_before_the_training(
     xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("xc_core.chain.budget.scaled_epochs")
+    monkeypatch.delattr("xc_core.planning.budget.scaled_epochs")
     assert xc("train", *NGAME, "--until", "corpus").code == 0
 
 

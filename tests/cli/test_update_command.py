@@ -18,14 +18,14 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld, open_corpus
 from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world
 from xc_core.chain import Workspace, changelog
-from xc_core.chain.arrival import scratch
-from xc_core.chain.forget import forget
-from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.formats import text_uid
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.merge import NewDocuments, Tables
 from xc_core.errors import BusyError, DataError
+from xc_core.lifecycle.arrival import scratch
+from xc_core.lifecycle.forget import forget
+from xc_core.lifecycle.update import update
 
 pytestmark = pytest.mark.chain
 

@@ -40,7 +40,8 @@ def clustered(labels: int = 3000, width: int = 24, queries: int = 200) -> tuple[
 
 @cache
 def _nearest(vectors: bytes, queries: bytes, width: int, k: int) -> list[list[int]]:
-    return naive.nearest(*(np.frombuffer(rows, np.float32).reshape(-1, width) for rows in (vectors, queries)), k)
+    among, asked = (np.frombuffer(rows, np.float32).reshape(-1, width) for rows in (vectors, queries))
+    return naive.nearest(among, asked, k)
 
 
 def nearest(vectors_LD: F32, queries_ND: F32, k: int) -> list[list[int]]:

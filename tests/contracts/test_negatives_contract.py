@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -97,7 +99,7 @@ def test_seed_and_step_decide_the_pool_and_nothing_else(kind: str, positives: in
 @pytest.mark.parametrize("width", [1, 4, 100])
 def test_blocks_are_the_pool_cut_along_its_labels(kind: str, positives: int, width: int) -> None:
     found = pool(kind, positives, DOCS)
-    blocks = list(found.blocks(width))
+    blocks: list[Any] = list(found.blocks(width))
     assert max(len(block.labels_U) for block in blocks) <= width
     for name in ("labels_U", "chosen_BU", "known_BU", "weight_BU", "noise_BU"):
         whole = getattr(found, name)

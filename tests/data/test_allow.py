@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_rows_that_were_accepted_are_counted(tmp_path: Path) -> None:
         "documents": {"empty-text": 1, "empty-labels": 1, "repeated-labels": 1, "clean-text": 1},
         "labels": {"empty-text": 1, "unseen-labels": 1, "clean-text": 1},
     }
-    none = artifacts.read_made(read_world(write_world(tmp_path / "whole"), allow=Allowed.kinds()).folder).facts
+    none: Any = artifacts.read_made(read_world(write_world(tmp_path / "whole"), allow=Allowed.kinds()).folder).facts
     assert none["accepted"] == {"documents": {}, "labels": {}}
     assert accepted_sentence(none | {"allow": ["empty-text", "clean-text"]}) == "no row (empty-text, clean-text)"
     assert accepted_sentence(none | {"allow": ["empty-text", "shared-texts"]}) == "shared-texts", "they are not counted"

@@ -13,10 +13,10 @@ from tests.data.worlds import empty_workspace, files_of, small_world, write_worl
 from xc_core import artifacts
 from xc_core.chain import Workspace, changelog, incoming
 from xc_core.chain.params_file import ParamsFile
-from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import BusyError, StorageError
+from xc_core.lifecycle.update import update
 
 pytestmark = pytest.mark.chain
 

@@ -28,8 +28,8 @@ def grown(folder: Path, corpus: Corpus, train: list[int], tests: list[int]) -> C
     """Return a corpus with other documents: these of the train file, and these as test documents."""
     world, uids = ToyWorld.make(documents=400, tests=60), corpus.uids(np.arange(corpus.num_documents))
     rows = {row["uid"]: row for row in (*world.train, *world.test)}
-    picked = [[rows[uids[place]] for place in places] for places in (train, tests)]
-    return read_world(ToyWorld(*picked, world.labels).write(folder / "raw"), allow=("unseen-labels",))
+    learnt, held = ([rows[uids[place]] for place in places] for places in (train, tests))
+    return read_world(ToyWorld(learnt, held, world.labels).write(folder / "raw"), allow=("unseen-labels",))
 
 
 def test_each_fold_knows_what_it_learnt_from(corpus: Corpus, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_many_texts_are_encoded_with_the_present_weights(
     before = out.copy()
     with torch.no_grad():
         for parameter in own.parameters():
-            parameter += 0.05 * torch.ones_like(parameter).cumsum(0)
+            parameter.add_(0.05 * torch.ones_like(parameter).cumsum(0))
     embed_rows(own, store, rows, out, "texts")
     assert np.abs(out - before).max() > 0.01
     np.testing.assert_allclose(out, vectors(own, store, rows).numpy(), atol=1e-5)

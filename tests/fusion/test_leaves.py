@@ -63,13 +63,13 @@ def test_each_leaf_is_that_of_a_walk(data: st.DataObject) -> None:
 @pytest.mark.parametrize(("depth", "leaves"), [(4, 16), (6, 64)])
 def test_a_full_tree_uses_every_bit_of_its_word(depth: int, leaves: int) -> None:
     features = np.arange(leaves, dtype=np.float32)[:, None]
-    tree = RegressionTree.fit(features, np.arange(float(leaves)), depth=depth)
+    tree = RegressionTree.fit(features, np.arange(float(leaves)), depth=depth, min_leaf=1)
     assert LeafMasks.of([tree]).values(features)[:, 0].tolist() == list(range(leaves))
 
 
 def test_trees_that_are_too_large_for_a_word_are_walked() -> None:
     features = np.arange(100, dtype=np.float32)[:, None]
-    large = RegressionTree.fit(features, np.arange(100.0), depth=7)
+    large = RegressionTree.fit(features, np.arange(100.0), depth=7, min_leaf=1)
     with pytest.raises(ValueError, match="a tree of 100 leaves, at most 64"):
         LeafMasks.of([large])
     assert BoostedTrees((large, large)).predict(features).tolist() == (2 * np.arange(100.0)).tolist()

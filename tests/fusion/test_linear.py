@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import scipy
 
-from xc_core.chain.stage_bytes import LINEAR
 from xc_core.fusion import Inputs, LightGBM, Pairs
 from xc_core.fusion.linear import _PENALTY, _Loss, fit_weights
+from xc_core.planning.stage_bytes import LINEAR
 from xc_core.shapes import F32, F64, Bool
 
 

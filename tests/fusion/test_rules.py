@@ -40,7 +40,7 @@ BY_HAND = {
     "noise": [[math.log(0.5), math.log(0.4), math.log(0.1)], [math.log(0.1), math.log(0.5), 9.0]],
 }
 VALUES = np.stack([np.array(BY_HAND[name], np.float32) for name in NAMES], axis=2)
-STUMP = RegressionTree.fit(np.array([[0.0], [4.0]], np.float32), np.array([0.25, 0.75]), depth=1)
+STUMP = RegressionTree.fit(np.array([[0.0], [4.0]], np.float32), np.array([0.25, 0.75]), depth=1, min_leaf=1)
 """0.25 up to a frequency of 2, 0.75 above it."""
 
 

@@ -71,7 +71,7 @@ def test_a_tree_on_a_subset_is_the_same_whether_it_was_sorted_alone_or_with_the_
 def test_ties_go_to_the_first_feature_and_the_lowest_threshold() -> None:
     column = np.array([0.0, 1.0, 2.0, 3.0])
     features = np.stack([column, column, -column], axis=1).astype(np.float32)
-    tree = RegressionTree.fit(features, np.array([0.0, 1.0, 1.0, 0.0]), depth=1)
+    tree = RegressionTree.fit(features, np.array([0.0, 1.0, 1.0, 0.0]), depth=1, min_leaf=1)
     assert (tree.feature[0], tree.threshold[0]) == (0, 0.5)
 
 
@@ -79,9 +79,9 @@ def test_the_order_of_the_pairs_does_not_matter() -> None:
     random = np.random.default_rng(0)
     features = random.integers(0, 30, (5000, 3)).astype(np.float32)
     targets = (random.random(5000) < 0.1 + 0.02 * features[:, 0]) * 0.1
-    first = RegressionTree.fit(features, targets, depth=6)
+    first = RegressionTree.fit(features, targets, depth=6, min_leaf=1)
     turned = random.permutation(5000)
-    second = RegressionTree.fit(features[turned], targets[turned], depth=6)
+    second = RegressionTree.fit(features[turned], targets[turned], depth=6, min_leaf=1)
     assert np.array_equal(first.feature, second.feature)
     assert np.array_equal(first.threshold, second.threshold)
     np.testing.assert_allclose(first.value, second.value, atol=1e-14)
@@ -140,7 +140,7 @@ def test_a_tree_survives_json_bit_for_bit() -> None:
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6 + 0.1, -1e-9])
 def test_a_constant_target_gives_one_leaf(value: float) -> None:
     features, _ = worlds("waves")
-    tree = RegressionTree.fit(features, np.full(20_000, value), depth=7)
+    tree = RegressionTree.fit(features, np.full(20_000, value), depth=7, min_leaf=1)
     assert tree.feature.tolist() == [-1]
     assert tree.predict(features[:3]) == pytest.approx([value] * 3)
 
@@ -148,14 +148,14 @@ def test_a_constant_target_gives_one_leaf(value: float) -> None:
 @pytest.mark.parametrize(("scale", "offset"), [(1e-9, 0.0), (1.0, 1e6), (1e6, -1e6)])
 def test_the_scale_of_the_targets_does_not_matter(scale: float, offset: float) -> None:
     features, targets = worlds("clicks")
-    plain, moved = (RegressionTree.fit(features, t, depth=4) for t in (targets, targets * scale + offset))
+    plain, moved = (RegressionTree.fit(features, t, depth=4, min_leaf=1) for t in (targets, targets * scale + offset))
     assert np.array_equal(plain.feature, moved.feature)
     assert np.array_equal(plain.threshold, moved.threshold)
     assert moved.predict(features) == pytest.approx(plain.predict(features) * scale + offset, rel=1e-6)
 
 
 def test_constant_features_give_one_leaf() -> None:
-    tree = RegressionTree.fit(np.ones((10, 2), np.float32), np.arange(10.0), depth=3)
+    tree = RegressionTree.fit(np.ones((10, 2), np.float32), np.arange(10.0), depth=3, min_leaf=1)
     assert tree.feature.tolist() == [-1]
     assert tree.value.tolist() == [4.5]
 
@@ -163,11 +163,11 @@ def test_constant_features_give_one_leaf() -> None:
 @pytest.mark.parametrize(("size", "targets"), [(0, 0), (3, 2)])
 def test_no_pairs_or_unequal_lengths_are_refused(size: int, targets: int) -> None:
     with pytest.raises(ValueError, match=f"{size} pairs with {targets} targets"):
-        RegressionTree.fit(np.zeros((size, 2), np.float32), np.zeros(targets))
+        RegressionTree.fit(np.zeros((size, 2), np.float32), np.zeros(targets), depth=7, min_leaf=1)
 
 
 def test_predicting_nothing_gives_nothing() -> None:
-    tree = RegressionTree.fit(np.zeros((2, 1), np.float32), np.array([0.0, 1.0]))
+    tree = RegressionTree.fit(np.zeros((2, 1), np.float32), np.array([0.0, 1.0]), depth=7, min_leaf=1)
     assert tree.predict(np.zeros((0, 1), np.float32)).shape == (0,)
     assert math.isclose(tree.predict(np.zeros((1, 1), np.float32))[0], 0.5)
 
@@ -177,7 +177,9 @@ def test_a_pair_reaches_the_leaf_that_a_walk_from_the_root_reaches(block: int, m
     monkeypatch.setattr(module, "_BLOCK", block)
     random = np.random.default_rng(1)
     features = random.standard_normal((300, 4)).astype(np.float32)
-    tree = RegressionTree.fit(features, np.where(features[:, 0] > 1, features[:, 1] ** 2, random.standard_normal(300)))
+    tree = RegressionTree.fit(
+        features, np.where(features[:, 0] > 1, features[:, 1] ** 2, random.standard_normal(300)), depth=7, min_leaf=1
+    )
     features[random.random(features.shape) < 0.1] = np.nan
     features[0], features[1] = np.inf, -np.inf
 

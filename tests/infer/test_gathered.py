@@ -134,15 +134,15 @@ def test_a_fit_is_that_of_candidates_as_wide_as_the_largest_document(
             assert fitted is not None
             fits.append(fitted.predict(np.random.default_rng(2).random((500, 2), np.float32)))
         assert merged.rank(rule.fit(INPUTS, own.pairs(rule, weights_L, rows)), rows).k == found.ids_NK.shape[1]
-    for own in fits[1:]:
-        np.testing.assert_allclose(own, fits[0], rtol=1e-6, atol=1e-9)
+    for fit in fits[1:]:
+        np.testing.assert_allclose(fit, fits[0], rtol=1e-6, atol=1e-9)
 
 
 def part_of(found: Candidates, docs: Any) -> Candidates:
     """Return the candidates of some documents, in their order."""
-    arrays = (found.ids_NK, found.values_NKF, found.positive_NK, found.found_NK)
     surplus = None if found.surplus is None else found.surplus.among(docs, len(found.truth))
-    return Candidates(*(array[docs] for array in arrays), found.truth.rows(docs), surplus)  # type: ignore[arg-type]
+    cut = [array[docs] for array in (found.ids_NK, found.values_NKF, found.positive_NK, found.found_NK)]
+    return Candidates(cut[0], cut[1], cut[2], cut[3], found.truth.rows(docs), surplus)
 
 
 def test_every_positive_is_fitted_once_and_filtered_pairs_never() -> None:

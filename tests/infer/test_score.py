@@ -40,7 +40,7 @@ SCORES: dict[str, FittedScore] = {
 }
 ROWS_ALONE = {**SCORES, "label_text": VectorScore.build(TEXTS, None)}
 SUMMED = ("label_text", "classifier")
-STUMP = RegressionTree.fit(np.array([[0.0], [20.0]], np.float32), np.array([0.0, 5.0]), depth=1)
+STUMP = RegressionTree.fit(np.array([[0.0], [20.0]], np.float32), np.array([0.0, 5.0]), depth=1, min_leaf=1)
 """Labels seen more than 10 times get 5 points."""
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.made import made
 from tests.naive import sampled as naive
 from xc_core.losses import (
     LOSSES,
@@ -241,7 +242,7 @@ def test_a_selection_on_the_processor_changes_no_digit(name: str, weighted: bool
 @pytest.mark.parametrize("name", ["decoupled-softmax", "supcon"])
 def test_a_softmax_with_bce_is_the_sum_of_both(name: str) -> None:
     given = parts(3)
-    softmax, binary = LOSSES[name](temperature=0.5), Bce(temperature=0.5, bias=1.0)
+    softmax, binary = made(LOSSES, name, temperature=0.5), Bce(temperature=0.5, bias=1.0)
     losses = [config.build() for config in (WithBinary(softmax=softmax, binary=binary, weight=0.2), softmax, binary)]
     both, one, other = (float(loss(given["scores"], given["chosen"], given["chosen"])[0]) for loss in losses)
     assert both == pytest.approx(one + 0.2 * other, rel=1e-6)
@@ -254,15 +255,16 @@ def test_both_parts_of_a_softmax_with_bce_read_the_weights(name: str) -> None:
     weight = given["weight"].clone()
     weight[0] = 0.0
     sample = Sampled(weight_BU=weight)
-    softmax, binary = LOSSES[name](temperature=0.5), Bce(temperature=0.5, bias=1.0)
+    softmax, binary = made(LOSSES, name, temperature=0.5), Bce(temperature=0.5, bias=1.0)
     masks = given["scores"], given["chosen"], given["chosen"]
     own = given["chosen"].any(1) & (weight > 0).any(1)
     assert not own[0] and own.any()
     one = float(softmax.build()(*masks, sample)[0])
-    other = float(binary.build()(*(part[own] for part in masks), sample.documents(own))[0])
+    cut = masks[0][own], masks[1][own], masks[2][own]
+    other = float(binary.build()(*cut, sample.documents(own))[0])
     both = float(WithBinary(softmax=softmax, binary=binary, weight=0.2).build()(*masks, sample)[0])
     assert both == pytest.approx(one + 0.2 * other, rel=1e-6)
-    plain = float(binary.build()(*(part[own] for part in masks))[0])
+    plain = float(binary.build()(*cut)[0])
     assert other != pytest.approx(plain, rel=1e-3)
 
 
@@ -272,7 +274,7 @@ def at(name: str, temperature: float) -> Loss:
         return WithBinary(softmax=SupCon(temperature=temperature), binary=Bce(temperature=temperature))
     if name == Ordered.kind:
         return Ordered(loss=SupCon(temperature=temperature))
-    return LOSSES[name](temperature=temperature)
+    return made(LOSSES, name, temperature=temperature)
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "triplet"])
@@ -311,8 +313,8 @@ def test_weighted_uniform_draws_give_the_full_binary_loss_in_expectation() -> No
         weight[:, hardest] = 1.0
         weight[:, chosen[0]] = 0.0
         for part in weight.split(100):  # the mean of a hundred draws at a time
-            own = [values_1U.expand(100, -1) for values_1U in (scores, chosen, chosen)]
-            values.append(float(loss(*own, Sampled(weight_BU=part))[0]) / 100)
+            many, mask = scores.expand(100, -1), chosen.expand(100, -1)
+            values.append(float(loss(many, mask, mask, Sampled(weight_BU=part))[0]) / 100)
     error = np.std(values) / math.sqrt(len(values))
     assert 3.3 * error < 0.02 * full
     assert abs(np.mean(values) - full) < 3.3 * error

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.losses.test_triplet import batch
+from tests.made import made
 from tests.naive import softmax as naive
 from xc_core.errors import ConfigError
 from xc_core.losses import LOSSES, Sampled, SupCon, WithBinary
@@ -43,7 +44,7 @@ def test_a_weight_counts_a_negative_as_often_as_it_says(name: str) -> None:
     weight = torch.from_numpy(np.random.default_rng(0).integers(0, 4, scores.shape).astype(np.float32))
     weight[known | chosen] = 0.0
     own = scores.clone().requires_grad_(True)
-    total, count = LOSSES[name](temperature=0.3).build()(own, chosen, known, Sampled(weight))
+    total, count = made(LOSSES, name, temperature=0.3).build()(own, chosen, known, Sampled(weight))
     (gradient,) = torch.autograd.grad(total, own)
     copies = [torch.repeat_interleave(torch.arange(scores.shape[1]), weight[i].long()) for i in range(len(scores))]
     expected, counted = 0.0, 0

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.losses.test_triplet import batch
+from tests.made import made
 from tests.naive import sampled, softmax
 from xc_core.losses import LOSSES, Bce, DecoupledSoftmax, Loss, Sampled, SupCon, WithBinary
 
@@ -52,9 +53,10 @@ def test_both_directions_equal_the_slow_twin_on_a_batch_and_on_the_turned_one(
     name: str, forward: float, seed: int
 ) -> None:
     """Some documents and some labels have no positive or no negative, and some positives are not chosen."""
-    config = LOSSES[name](temperature=0.3, forward=forward)
+    config = made(LOSSES, name, temperature=0.3, forward=forward)
     parts = batch(seed)
-    expected = slow(*(part.tolist() for part in parts), config)
+    scores, chosen, known = (part.tolist() for part in parts)
+    expected = slow(scores, chosen, known, config)
     found = fast(parts, config)
     assert found[:2] == (pytest.approx(expected[0], rel=1e-5), expected[1])
     np.testing.assert_allclose(found[2], expected[2], rtol=2e-5, atol=2e-5)
@@ -66,7 +68,7 @@ def test_weights_count_from_labels_to_documents_too(name: str) -> None:
     scores, chosen, known = batch(0)
     weight = torch.from_numpy(np.random.default_rng(0).integers(0, 4, scores.shape).astype(np.float32))
     weight[known | chosen] = 0.0
-    back, ahead = (LOSSES[name](temperature=0.3, forward=forward).build() for forward in (0.0, 1.0))
+    back, ahead = (made(LOSSES, name, temperature=0.3, forward=forward).build() for forward in (0.0, 1.0))
     found = float(back(scores, chosen, known, Sampled(weight))[0])
     assert found == pytest.approx(float(ahead(scores.T, chosen.T, known.T, Sampled(weight.T))[0]), rel=1e-6)
     assert found != pytest.approx(float(back(scores, chosen, known, Sampled((weight > 0).float()))[0]), rel=1e-3)
@@ -86,7 +88,7 @@ def test_the_count_is_the_number_of_documents_for_any_share_of_the_backward_part
 def test_the_binary_part_uses_only_documents_that_count(name: str, forward: float, weight: float) -> None:
     """Otherwise a document without a chosen positive would only be pushed away from all its negatives."""
     scores, chosen, known = batch(4)
-    softmax_part = LOSSES[name](temperature=0.5, forward=forward)
+    softmax_part = made(LOSSES, name, temperature=0.5, forward=forward)
     config = WithBinary(softmax=softmax_part, binary=Bce(temperature=0.5, bias=1.5), weight=weight)
     lists = scores.tolist(), chosen.tolist(), known.tolist()
     total, count, _ = slow(*lists, softmax_part)
@@ -105,7 +107,7 @@ def test_documents_that_do_not_count_get_no_gradient_of_the_binary_part(name: st
     parts = batch(5)
     others = sorted(set(range(len(parts[0]))) - set(counting(parts[1].tolist(), parts[2].tolist())))
     assert len(others) >= 2
-    config = WithBinary(softmax=LOSSES[name](temperature=0.5), binary=Bce(temperature=0.5), weight=1.0)
+    config = WithBinary(softmax=made(LOSSES, name, temperature=0.5), binary=Bce(temperature=0.5), weight=1.0)
     gradient = fast(parts, config)[2]
     assert not gradient[others].any()
     assert gradient.any(1).sum() == len(gradient) - len(others)

@@ -63,7 +63,8 @@ def test_deciles_have_a_bar_each_in_both_figures(drawn: Callable[..., list[Axes]
         {"from": 7, "to": 7, "P_at_5_points": 3.0, "recall_at_5": None},
     ]
     axes = drawn(plots.deciles, parts)
-    assert [[bar.get_height() for bar in axis.patches] for axis in axes] == [[1.5, 3.0], [20.0, 0.0]]
+    bars: list[Any] = [list(axis.patches) for axis in axes]
+    assert [[bar.get_height() for bar in own] for own in bars] == [[1.5, 3.0], [20.0, 0.0]]
     assert [[text.get_text() for text in axis.get_xticklabels()] for axis in axes] == [["1-3", "7"]] * 2
     assert ["P@5" in axis.get_title(loc="left") for axis in axes] == [True, False]
 

@@ -91,7 +91,7 @@ class Entered:
         for name, found in content["lines"].items():
             for file, line in found:
                 lines[file, line].update(content["users"].get(name, [IMPORT]))
-        return cls(lines, *(content[name] for name in SECONDS), changed)
+        return cls(lines, **{name: content[name] for name in SECONDS}, changed=changed)
 
     def tests(self, path: Path, source: str, line: int) -> list[str] | None:
         """Return the tests that enter the statement at a line, in order; None if any test may see it."""

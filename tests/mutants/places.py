@@ -63,7 +63,7 @@ def mutants(path: Path, source: str) -> list[Mutant]:
             continue
         made = operator()
         places = (start for node in nodes for start, _ in made.mutation_positions(node))
-        found += [Mutant(path, *start, name, number) for number, start in enumerate(places)]
+        found += [Mutant(path, line, column, name, number) for number, (line, column) in enumerate(places)]
     for name in (ARGUMENT, CALL):
         nodes_left_out = _nodes(source, name)
         found += [Mutant(path, node.lineno, node.col_offset, name, at) for at, node in enumerate(nodes_left_out)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -63,7 +64,8 @@ def test_selection_strings_parse() -> None:
 def test_checks_sensors_and_schedules_have_a_description(tmp_path: Path) -> None:
     repository = build(make_workspace(tmp_path)).get_repository_def()
     checks = [spec for check in repository.asset_checks_defs_by_key.values() for spec in check.check_specs]
-    for defined in (*checks, *repository.sensor_defs, *repository.schedule_defs):
+    shown: list[Any] = [*checks, *repository.sensor_defs, *repository.schedule_defs]
+    for defined in shown:
         assert defined.description, defined.name
 
 

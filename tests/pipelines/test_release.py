@@ -15,7 +15,7 @@ from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.chain import Workspace
-from xc_core.chain.plan import Status, states
+from xc_core.chain.status import Status, states
 from xc_core.errors import ConfigError
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these

@@ -20,7 +20,7 @@ from tests.pipelines.conftest import QUIET
 from tests.pipelines.ticker import Ticker
 from xc_core import artifacts
 from xc_core.chain import Workspace
-from xc_core.chain.drift import Answer, Record, Verdict
+from xc_core.lifecycle.drift import Answer, Record, Verdict
 
 
 @pytest.fixture

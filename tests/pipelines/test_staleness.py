@@ -18,7 +18,7 @@ from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from tests.pipelines.ticker import Ticker
 from xc_core.chain import STAGES, Workspace
-from xc_core.chain.plan import Status
+from xc_core.chain.status import Status
 from xc_core.errors import UnavailableError
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -11,7 +11,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -85,7 +85,7 @@ def everything_left_out(recipe: Recipe) -> Iterator[Left]:
     """Yield the settings that a result of ``recipe`` depends on and that were not given."""
     for stage in STAGES:
         if stage not in recipe.classifier.unread():
-            yield from left_out(getattr(recipe, stage), stage, given=stage not in recipe.left_out)
+            yield from left_out(getattr(recipe, stage), stage, given=stage not in cast(Any, recipe).left_out)
 
 
 def not_given(recipe: Recipe) -> list[Left]:
@@ -110,7 +110,7 @@ def settings_classes() -> set[type]:
     return found
 
 
-def remember(patch: pytest.MonkeyPatch, cls: type) -> None:
+def remember(patch: pytest.MonkeyPatch, cls: Any) -> None:
     """Let objects of a dataclass keep, as ``left_out``, the fields that they were built without."""
     build, names = cls.__init__, {field.name for field in dataclasses.fields(cls)}
 

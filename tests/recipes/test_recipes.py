@@ -6,7 +6,7 @@ import dataclasses
 import math
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,9 +27,9 @@ from xc_core.sampling import Clustered, Documents, Importance
 from xc_core.sampling.hard import HardNegatives
 from xc_core.scores import Scores
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import BothHeads, ByBoth, ByRow, ByText, RowHead, TextHead
-from xc_core.train.table import ClassifierSettings
 
 ABLATIONS = {
     "ance": {"encoder", "classifier", "negatives"},
@@ -129,8 +129,8 @@ def settings(loss: Any) -> dict[str, Any]:
 
 def check_order(task: Any, stage: EncoderSettings | ClassifierSettings, documents: Documents) -> None:
     """The order of a training is the one that its stage names, with its settings and seed."""
-    order = task.order
-    assert type(order) is type(stage.order.build(documents, stage.seed))
+    order, built = task.order, cast(Any, stage.order).build(documents, stage.seed)
+    assert type(order) is type(built)
     if isinstance(stage.order, Clustered):
         assert order.settings == stage.order
     else:
@@ -141,7 +141,7 @@ def check_order(task: Any, stage: EncoderSettings | ClassifierSettings, document
 def check_parts(task: Any, stage: EncoderSettings | ClassifierSettings, documents: Documents) -> None:
     """Order and negatives of a training are those that its stage names, with their settings and seeds."""
     check_order(task, stage, documents)
-    assert type(task.negatives) is type(stage.negatives.build(documents, stage.seed))
+    assert type(task.negatives) is type(cast(Any, stage.negatives).build(documents, stage.seed))
     assert (task.negatives.settings, task.negatives.seed) == (stage.negatives, stage.seed)
 
 

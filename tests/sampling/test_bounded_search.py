@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests import arrays
+from tests.arrays import masked
 from tests.bounded import bounded
 from xc_core.ann import Exact, Index
 from xc_core.data.labels import LabelMatrix
@@ -75,7 +76,7 @@ def test_hard_negatives_are_those_of_one_wide_search() -> None:
     random = np.random.default_rng(0)
     docs, labels, rows = unit(300, 4), unit(90, 4), random.permutation(300)[:200]
     held = random.random((200, 90)) < random.random((200, 1)) ** 3
-    known, index = LabelMatrix.from_pairs(*np.nonzero(held), held.shape), Exact().build(labels)
+    known, index = masked(held), Exact().build(labels)
     for k in (1, 7, 95):
         wide = hard_negatives(index.search(docs[rows], k + int(known.counts_N.max())), known, k)
         found = search_negatives(index, docs, rows, known, k)

@@ -26,9 +26,9 @@ def world(docs: int, labels: int, pairs: int) -> tuple[F32, LabelMatrix]:
 @pytest.mark.parametrize("gathered", [1, 100, 700])
 def test_a_tree_fitted_in_blocks_is_the_tree(gathered: int, monkeypatch: pytest.MonkeyPatch) -> None:
     doc_ND, truth = world(300, 37, 900)
-    whole = LabelTree.fit(doc_ND, truth, width=6, seed=0)
+    whole = LabelTree.fit(doc_ND, truth, width=6, seed=0, regulariser=0.1)
     monkeypatch.setattr(tree_growth, "_GATHERED", gathered)
-    blocks = LabelTree.fit(doc_ND, truth, width=6, seed=0)
+    blocks = LabelTree.fit(doc_ND, truth, width=6, seed=0, regulariser=0.1)
     assert np.array_equal(whole.label_M, blocks.label_M)
     np.testing.assert_allclose(blocks.weight_VQ, whole.weight_VQ, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(blocks.bias_V, whole.bias_V, rtol=1e-9, atol=1e-12)
@@ -41,7 +41,7 @@ def many_pairs() -> Callable[[], None]:
     tree_growth.ROUNDS = 2  # type: ignore[misc]
 
     def fit() -> None:
-        assert LabelTree.fit(doc_ND, truth, width=16, seed=0).num_labels == 16
+        assert LabelTree.fit(doc_ND, truth, width=16, seed=0, regulariser=0.1).num_labels == 16
 
     return fit
 

@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 from scipy.stats import chi2
 
+from tests.made import made
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.sampling import (
@@ -43,7 +44,7 @@ def vectors() -> F32:
 
 def fitted(kind: str, **settings: Any) -> NegativeSource:
     width = {"width": 4} if kind == "tree" else {}
-    own = NEGATIVES[kind](positives=0, **width, **settings).build(Documents(truth()), 0)
+    own = made(NEGATIVES, kind, positives=0, **width, **settings).build(Documents(truth()), 0)
     own.refresh(0, vectors(), {TEXTS: np.zeros((LABELS, WIDTH), np.float32)})
     return own
 
@@ -223,7 +224,7 @@ def test_a_filtered_pair_is_no_negative(kind: str) -> None:
     pools = []
     for filters in (None, every):
         width = {"width": 4} if kind == "tree" else {}
-        own = NEGATIVES[kind](positives=0, draws=20, **width).build(Documents(truth(), filters=filters), 0)
+        own = made(NEGATIVES, kind, positives=0, draws=20, **width).build(Documents(truth(), filters=filters), 0)
         own.refresh(0, vectors(), {TEXTS: np.zeros((LABELS, WIDTH), np.float32)})
         pools.append(own.pool(docs, 1))
     plain, filtered = pools

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests.arrays import masked
+from tests.made import made
 from tests.naive import search
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
@@ -26,11 +28,11 @@ DOCS = np.array([3, 17, 22, 29])
 
 
 def truth() -> LabelMatrix:
-    return LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((SIZE, LABELS)) < 0.1), (SIZE, LABELS))
+    return masked(np.random.default_rng(0).random((SIZE, LABELS)) < 0.1)
 
 
 def source(kind: str = "importance", filters: LabelMatrix | None = None, **settings: Any) -> NegativeSource:
-    return NEGATIVES[kind](positives=0, search_in=ROWS, **settings).build(Documents(truth(), filters), 0)
+    return made(NEGATIVES, kind, positives=0, search_in=ROWS, **settings).build(Documents(truth(), filters), 0)
 
 
 class Labels(dict[str, F32]):

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import chi2
 
 from tests.arrays import matrix
+from tests.made import made
 from tests.naive import sampling as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
@@ -33,7 +34,7 @@ ROWS = [[0, 1, 2], [2, 3], [], [4], [0, 5]]
 @pytest.mark.parametrize("kind", ["in-batch", "mixture", "mined", "all"])
 def test_with_shared_positives_a_document_learns_from_all_that_the_pool_has(kind: str) -> None:
     truth, everyone = matrix(ROWS, 7), np.arange(5)
-    shared, sampled = (source(truth, NEGATIVES[kind](positives=1, share=share)) for share in (True, False))
+    shared, sampled = (source(truth, made(NEGATIVES, kind, positives=1, share=share)) for share in (True, False))
     found = shared.pool(everyone, 3)
     assert found.chosen_BU.tolist() == naive.masks(found.labels_U.tolist(), [set(row) for row in ROWS])
     assert found.chosen_BU.sum() > sampled.pool(everyone, 3).chosen_BU.sum() == 4

@@ -46,7 +46,7 @@ def test_splits_and_probabilities_are_those_of_the_slow_twin(
 @pytest.mark.parametrize("labels", [2, 5, 16, 37])
 def test_the_history_is_the_twins_objective_turn_by_turn(labels: int) -> None:
     vectors, truth = world(labels)
-    tree = LabelTree.fit(vectors, truth, width=4, seed=0)
+    tree = LabelTree.fit(vectors, truth, width=4, seed=0, regulariser=0.1)
     rows = naive.levels(slow(vectors, truth, 4, 0.1))
     assert len(tree.history_HT) == tree.depth == len(rows)
     for row, nodes in zip(tree.history_HT, rows, strict=True):
@@ -56,7 +56,7 @@ def test_the_history_is_the_twins_objective_turn_by_turn(labels: int) -> None:
 
 def test_splitting_with_the_first_weights_only_is_another_and_worse_tree() -> None:
     vectors, truth = world(16, seed=3)
-    tree = LabelTree.fit(vectors, truth, width=4, seed=0)
+    tree = LabelTree.fit(vectors, truth, width=4, seed=0, regulariser=0.1)
     wrong = slow(vectors, truth, 4, 0.1, resplit=False)
     assert isinstance(wrong, naive.Node)
     assert tree.label_M.tolist() != naive.leaves(wrong)
@@ -72,7 +72,7 @@ def test_splitting_with_the_first_weights_only_is_another_and_worse_tree() -> No
 @given(st.integers(1, 40), st.integers(1, 30), st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_probabilities_sum_to_one_and_the_objective_never_falls(labels: int, docs: int, width: int, seed: int) -> None:
     vectors, truth = world(labels, docs=docs, width=width, seed=seed)
-    tree = LabelTree.fit(vectors, truth, width=3, seed=seed)
+    tree = LabelTree.fit(vectors, truth, width=3, seed=seed, regulariser=0.1)
     found = tree.log_prob(vectors, every(labels, docs))
     assert np.isfinite(found).all()
     np.testing.assert_allclose(np.exp(found).sum(1), 1.0, rtol=1e-12)
@@ -85,7 +85,7 @@ def test_probabilities_sum_to_one_and_the_objective_never_falls(labels: int, doc
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_the_gradient_is_zero_at_every_node_and_no_label_gains_by_moving(scale: float) -> None:
     vectors, truth = world(16, docs=200)
-    tree = LabelTree.fit(scale * vectors, truth, width=4, seed=0)
+    tree = LabelTree.fit(scale * vectors, truth, width=4, seed=0, regulariser=0.1)
     mean, directions = naive.pca(scale * vectors, 4)
     points = np.column_stack([(scale * vectors - mean) @ directions, np.ones(200)])
     docs = [[i for i, own in enumerate(positives(truth)) if y in own] for y in range(16)]
@@ -114,7 +114,7 @@ def statistic(labels: I64, expected: np.ndarray) -> tuple[float, int]:
 @pytest.mark.parametrize("labels", [2, 3, 5, 16, 37])
 def test_draws_follow_the_twins_probabilities(labels: int) -> None:
     vectors, truth = world(labels)
-    tree = LabelTree.fit(vectors, truth, width=4, seed=0)
+    tree = LabelTree.fit(vectors, truth, width=4, seed=0, regulariser=0.1)
     twin = slow(vectors, truth, 4, 0.1)
     mean, directions = naive.pca(vectors, 4)
     random = np.random.default_rng(7)
@@ -132,7 +132,7 @@ def test_draws_follow_the_twins_probabilities(labels: int) -> None:
 @pytest.mark.parametrize("labels", SIZES)
 def test_padding_is_never_drawn_and_has_no_probability(labels: int) -> None:
     vectors, truth = world(labels)
-    tree = LabelTree.fit(vectors, truth, seed=0)
+    tree = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1)
     found = drawn(tree, 100 * vectors, np.random.default_rng(0), 500)
     assert found.min() >= 0
     assert found.max() < labels
@@ -141,7 +141,7 @@ def test_padding_is_never_drawn_and_has_no_probability(labels: int) -> None:
 
 def test_one_label_is_certain_and_needs_no_decision() -> None:
     vectors, truth = world(1)
-    tree = LabelTree.fit(vectors, truth, seed=0)
+    tree = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1)
     assert (tree.depth, tree.bias_V.shape, tree.history_HT.shape) == (0, (0,), (0, 0))
     assert tree.log_prob(vectors, np.zeros((60, 2), np.int64)).tolist() == [[0.0, 0.0]] * 60
     assert not drawn(tree, vectors, np.random.default_rng(0), 3).any()
@@ -149,47 +149,51 @@ def test_one_label_is_certain_and_needs_no_decision() -> None:
 
 def test_separable_labels_are_nearly_certain_far_above_the_uniform() -> None:
     vectors, truth = world(16, docs=640, width=8, noise=0.02, most=1)
-    tree = LabelTree.fit(vectors, truth, width=8, seed=0)
+    tree = LabelTree.fit(vectors, truth, width=8, seed=0, regulariser=0.1)
     own = train_likelihood(tree, vectors, truth)
     assert own > -0.5 > math.log(1 / 16) + 2
-    fewer = LabelTree.fit(vectors, truth, width=1, seed=0)
+    fewer = LabelTree.fit(vectors, truth, width=1, seed=0, regulariser=0.1)
     assert math.log(1 / 16) < train_likelihood(fewer, vectors, truth) < own
 
 
 def test_labels_without_documents_get_some_probability() -> None:
     vectors, _ = world(3)
     some = LabelMatrix.from_pairs(np.arange(60), np.arange(60) % 2, (60, 8))
-    tree = LabelTree.fit(vectors, some, seed=0)
+    tree = LabelTree.fit(vectors, some, seed=0, width=16, regulariser=0.1)
     found = np.exp(tree.log_prob(vectors, every(8, 60)))
     assert found.min() > 0
     assert found[:, :2].sum(1).min() > 0.9
     none = LabelMatrix(np.zeros(61, np.int64), np.zeros(0, np.int32), 8)
-    np.testing.assert_allclose(LabelTree.fit(vectors, none, seed=0).log_prob(vectors, every(8, 60)), -math.log(8))
+    np.testing.assert_allclose(
+        LabelTree.fit(vectors, none, seed=0, width=16, regulariser=0.1).log_prob(vectors, every(8, 60)), -math.log(8)
+    )
 
 
 def test_documents_that_are_all_equal_leave_the_frequencies() -> None:
     truth = LabelMatrix.from_pairs(np.arange(4000), np.repeat([0, 1, 2, 3], [400, 800, 1600, 1200]), (4000, 4))
-    tree = LabelTree.fit(np.ones((4000, 3), np.float32), truth, seed=0)
+    tree = LabelTree.fit(np.ones((4000, 3), np.float32), truth, seed=0, width=16, regulariser=0.1)
     found = np.exp(tree.log_prob(np.ones((1, 3), np.float32), every(4, 1)))
     np.testing.assert_allclose(found, [[0.1, 0.2, 0.4, 0.3]], atol=1e-3)
 
 
 def test_far_documents_have_finite_log_probabilities() -> None:
     vectors, truth = world(37)
-    tree = LabelTree.fit(vectors, truth, seed=0)
+    tree = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1)
     far = np.float32(1e6) * vectors
     assert np.isfinite(tree.log_prob(far, every(37, 60))).all()
 
 
 def test_a_hole_of_a_shortlist_has_log_probability_minus_infinity() -> None:
     vectors, truth = world(5)
-    found = LabelTree.fit(vectors, truth, seed=0).log_prob(vectors[:1], np.array([[2, PAD_ID]]))
+    found = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1).log_prob(
+        vectors[:1], np.array([[2, PAD_ID]])
+    )
     assert np.isfinite(found).tolist() == [[True, False]]
 
 
 def test_a_saved_tree_is_the_same_without_pickle() -> None:
     vectors, truth = world(37)
-    tree = LabelTree.fit(vectors, truth, seed=0)
+    tree = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1)
     file = io.BytesIO()
     np.savez(file, **tree.arrays())
     file.seek(0)
@@ -206,16 +210,16 @@ def test_a_saved_tree_is_the_same_without_pickle() -> None:
 def test_the_same_seed_gives_the_same_tree_and_the_arguments_are_left_alone() -> None:
     vectors, truth = world(37)
     before = vectors.copy()
-    first, again = (LabelTree.fit(vectors, truth, seed=5).arrays() for _ in range(2))
+    first, again = (LabelTree.fit(vectors, truth, seed=5, width=16, regulariser=0.1).arrays() for _ in range(2))
     assert all(np.array_equal(first[name], again[name]) for name in first)
     assert np.array_equal(vectors, before)
 
 
 def test_pca_on_a_sample_depends_on_the_seed_and_is_nearly_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, truth = world(16, docs=800, width=12)
-    whole = LabelTree.fit(vectors, truth, width=6, seed=0)
+    whole = LabelTree.fit(vectors, truth, width=6, seed=0, regulariser=0.1)
     monkeypatch.setattr(label_tree, "SEEN", 300)
-    trees = [LabelTree.fit(vectors, truth, width=6, seed=seed) for seed in (0, 0, 1)]
+    trees = [LabelTree.fit(vectors, truth, width=6, seed=seed, regulariser=0.1) for seed in (0, 0, 1)]
     assert np.array_equal(trees[0].mean_D, trees[1].mean_D)
     assert not np.array_equal(trees[0].mean_D, trees[2].mean_D)
     assert train_likelihood(trees[0], vectors, truth) > train_likelihood(whole, vectors, truth) - 0.2
@@ -224,10 +228,10 @@ def test_pca_on_a_sample_depends_on_the_seed_and_is_nearly_as_good(monkeypatch: 
 @pytest.mark.parametrize("together", [1, 50, 10**6])
 def test_how_many_nodes_are_fitted_together_does_not_matter(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, truth = world(37, docs=120)
-    expected = LabelTree.fit(vectors, truth, seed=0)
+    expected = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1)
     monkeypatch.setattr(label_tree, "_TOGETHER", together)
     monkeypatch.setattr(tree_growth, "_TOGETHER", together)
-    found = LabelTree.fit(vectors, truth, seed=0)
+    found = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1)
     assert np.array_equal(found.label_M, expected.label_M)
     first, second = (tree.log_prob(vectors, every(37, 120)) for tree in (found, expected))
     np.testing.assert_allclose(first, second, rtol=1e-8, atol=1e-8)
@@ -257,12 +261,12 @@ def broken(value: float) -> F32:
 def test_a_fit_that_means_nothing_is_refused(vectors: F32, rows: int, labels: int, changes: dict[str, float]) -> None:
     truth = LabelMatrix(np.zeros(rows + 1, np.int64), np.zeros(0, np.int32), labels)
     with pytest.raises(ConfigError, match="expected: "):
-        LabelTree.fit(vectors, truth, seed=0, **changes)  # type: ignore[arg-type]
+        LabelTree.fit(vectors, truth, seed=0, **{"width": 16, "regulariser": 0.1, **changes})  # type: ignore[arg-type]
 
 
 def test_documents_labels_and_counts_that_mean_nothing_are_refused() -> None:
     vectors, truth = world(5)
-    tree = LabelTree.fit(vectors, truth, seed=0)
+    tree = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1)
     one = np.zeros((60, 1), np.int64)
     for docs, labels in ((vectors, one + 5), (vectors, one - 2), (vectors, one[1:]), (vectors[:, 1:], one)):
         with pytest.raises(ConfigError):
@@ -276,6 +280,6 @@ def test_documents_labels_and_counts_that_mean_nothing_are_refused() -> None:
 
 def test_no_documents_and_no_draws_give_nothing() -> None:
     vectors, truth = world(5)
-    tree = LabelTree.fit(vectors, truth, seed=0)
+    tree = LabelTree.fit(vectors, truth, seed=0, width=16, regulariser=0.1)
     assert tree.log_prob(vectors[:0], np.zeros((0, 3), np.int64)).shape == (0, 3)
     assert drawn(tree, vectors, np.random.default_rng(0), 0).shape == (60, 0)

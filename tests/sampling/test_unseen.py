@@ -12,8 +12,8 @@ from xc_core.losses import Triplet
 from xc_core.sampling import Documents, InBatch, Random
 from xc_core.shapes import F32
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings, TableData, table_task
 from xc_core.train.loop import Plan, fit
-from xc_core.train.table import ClassifierSettings, TableData, table_task
 
 SEEN, UNSEEN, DOCS, WIDTH = 12, 3, 120, 16
 TRUTH = LabelMatrix.from_pairs(np.arange(DOCS), np.arange(DOCS) % SEEN, (DOCS, SEEN + UNSEEN))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.arrays import masked
 from tests.scores.toy import unit
 from tests.train.conftest import Broken
 from xc_core.classifiers import TableConfig
@@ -20,13 +21,13 @@ from xc_core.scores import BiasedRows, NewLabels, Query, Sample, ScoreData, base
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings, TableData, table_task
 from xc_core.train.loop import Plan, fit
-from xc_core.train.table import ClassifierSettings, TableData, table_task
 
 LABELS, DOCS = 12, 60
 TEXTS, VECTORS = unit(LABELS, 1), unit(DOCS, 2)
-TRUTH = LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(0).random((DOCS, LABELS)) < 0.2), (DOCS, LABELS))
-FILTERS = LabelMatrix.from_pairs(*np.nonzero(np.random.default_rng(3).random((DOCS, LABELS)) < 0.1), (DOCS, LABELS))
+TRUTH = masked(np.random.default_rng(0).random((DOCS, LABELS)) < 0.2)
+FILTERS = masked(np.random.default_rng(3).random((DOCS, LABELS)) < 0.1)
 SMALL = {"order": Random(batch_size=16), "epochs": 4, "rows": TableConfig(lr=0.05)}
 
 
@@ -77,7 +78,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(value: float) -> None:
 
 def test_documents_from_which_nothing_can_be_learnt_are_refused_and_cost_nothing() -> None:
     """Every document has every label. The rows would stay as they begin, so the score would be that of the texts."""
-    truth = LabelMatrix.from_pairs(*np.nonzero(np.ones((DOCS, LABELS), bool)), (DOCS, LABELS))
+    truth = masked(np.ones((DOCS, LABELS)))
     every = ScoreData(truth, vectors=lambda: VECTORS, label_vectors=lambda: TEXTS)
     with pytest.raises(DataError, match="4 batches of the score 'biased_rows' in which no document has a label to"):
         BiasedRows(**SMALL).fit(every)

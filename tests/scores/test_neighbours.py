@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.arrays import masked
 from tests.scores.toy import unit
 from xc_core.ann.faiss_index import FaissIndex
 from xc_core.data.labels import LabelMatrix
@@ -30,7 +31,7 @@ def world(voters: int) -> tuple[F32, LabelMatrix, Voters]:
     """Return train vectors, their labels (the first voter has none), and the fitted score."""
     held = np.random.default_rng(2).random((voters, LABELS)) < 0.15
     held[0] = False
-    truth = LabelMatrix.from_pairs(*np.nonzero(held), held.shape)
+    truth = masked(held)
     vectors = unit(voters, 1)
     return vectors, truth, fit(vectors, truth)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.arrays import masked
 from tests.scores.toy import unit
 from xc_core.ann import Exact
 from xc_core.data.labels import LabelMatrix
@@ -18,7 +19,7 @@ def truth(docs: int = DOCS) -> LabelMatrix:
     """Return pairs in which the last label has no document."""
     own = np.random.default_rng(0).random((DOCS, LABELS)) < 0.15
     own[:, -1] = False
-    return LabelMatrix.from_pairs(*np.nonzero(own[:docs]), (docs, LABELS))
+    return masked(own[:docs])
 
 
 def data(docs: int = DOCS) -> ScoreData:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.arrays import masked
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.classifiers import GradientError
@@ -32,8 +33,7 @@ SHARING = [kind for kind in NEGATIVES.names() if hasattr(NEGATIVES[kind](), "sha
 
 
 def drawn(seed: int, share: float) -> LabelMatrix:
-    pairs = np.nonzero(np.random.default_rng(seed).random((SIZE, LABELS)) < share)
-    return LabelMatrix.from_pairs(*pairs, (SIZE, LABELS))
+    return masked(np.random.default_rng(seed).random((SIZE, LABELS)) < share)
 
 
 def dense(matrix: LabelMatrix) -> np.ndarray:

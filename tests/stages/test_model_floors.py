@@ -14,7 +14,7 @@ import pytest
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.fingerprints import fingerprint
-from xc_core.chain.plan import depends
+from xc_core.chain.status import depends
 from xc_core.errors import RefusedError
 from xc_core.infer.bundle import Model
 

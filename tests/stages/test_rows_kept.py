@@ -21,7 +21,7 @@ from xc_core.errors import MovedError
 from xc_core.losses import DecoupledSoftmax
 from xc_core.sampling import Random
 from xc_core.stages import classifier
-from xc_core.train.table import ClassifierSettings, TableData
+from xc_core.train.classifier import ClassifierSettings, TableData
 
 
 def data_of(settings: ClassifierSettings, folder: Path, joint_LD: Any = None, *, logits: bool = False) -> TableData:

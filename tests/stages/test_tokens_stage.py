@@ -12,12 +12,12 @@ from tests.encoders.conftest import save_tokenizer
 from tests.stages.halves import WORDS, named_world, part_of_uid
 from xc_core.artifacts import building, read_made
 from xc_core.chain import Workspace, run_stage
-from xc_core.chain.add_labels import add_labels
 from xc_core.chain.extension import EXTENDED_FROM
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised, write_tokens
 from xc_core.errors import DataError, MissingError
+from xc_core.lifecycle.add_labels import add_labels
 
 
 def edited(workspace: Workspace, *names: str) -> Workspace:

@@ -29,11 +29,11 @@ from xc_core.recipes import find_recipe
 from xc_core.sampling import Documents, Importance, Mined, Random
 from xc_core.seeds import generator
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierTask, TableData, table_task
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.heads import ByBoth, ByRow
 from xc_core.train.loop import Plan, fit
-from xc_core.train.table import ClassifierTask, TableData, table_task
 
 ROOT = Path(__file__).parents[2]
 LABELS = 41  # no multiple of 2 or 4: processes have different numbers of labels

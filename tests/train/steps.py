@@ -25,11 +25,11 @@ from xc_core.recipes import find_recipe
 from xc_core.sampling import Documents, Random
 from xc_core.seeds import generator
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierTask, TableData, table_task
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
-from xc_core.train.table import ClassifierTask, TableData, table_task
 
 RECIPES = ("ngame", "house", "unidec", "astra", "renee", "dexml", "ance", "o-sgd")
 TRAINED = ("ngame", "unidec", "astra")

@@ -26,6 +26,13 @@ def test_batches_are_made_at_most_so_far_ahead_and_their_errors_are_raised() -> 
         next(queue)
 
 
+def test_without_a_thread_a_batch_is_made_when_it_is_asked_for() -> None:
+    made: list[tuple[int, str]] = []
+    queue = prepared(lambda number: made.append((number, threading.current_thread().name)) or number, range(2, 9), 0)
+    assert list(itertools.islice(queue, 2)) == [2, 3]
+    assert made == [(2, "MainThread"), (3, "MainThread")]
+
+
 def test_batches_that_nobody_asks_for_any_more_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     begun, cancelled, cancel = threading.Event(), threading.Event(), Future.cancel

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core.ann import Exact
+from xc_core.ann import ExactIndex
 from xc_core.data.labels import LabelMatrix
 from xc_core.devices import CPU, Device
 from xc_core.distributed import ALONE, World, _own_device, alone, joined
@@ -67,7 +67,7 @@ def test_a_process_takes_the_card_that_torchrun_gave_it(monkeypatch: pytest.Monk
     monkeypatch.setenv("LOCAL_RANK", "3")
     with joined("a test"):
         assert Device.chosen() == Device("cuda:3")
-        assert Exact().build(np.ones((2, 2), np.float32)).device == Device("cuda:3"), "searches run there too"
+        assert ExactIndex(np.ones((2, 2), np.float32)).device == Device("cuda:3"), "searches run there too"
     assert Device.chosen() == Device("cuda:1")
     monkeypatch.setenv("XC_DEVICE", "cpu")
     with joined("a test"):

@@ -276,7 +276,7 @@ def test_a_crash_does_not_change_the_result(
     first = joint(**settings)
     step = first.step
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(first, "step", lambda docs, at, scale: step(docs, at, scale / (at != crash)))
+        patch.setattr(first, "step", lambda docs, at, scale, ready: step(docs, at, scale / (at != crash), ready))
         fit(first, plan, Checkpoints(tmp_path / "run", "x"))
     second = joint(**settings)
     assert fit(second, plan, Checkpoints(tmp_path / "run", "x")).losses == expected

@@ -57,7 +57,10 @@ class Walk:
     def learnable(self, docs_B: I64, step: int) -> bool:
         return True
 
-    def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+    def prepare(self, docs_B: I64, step: int) -> Any:
+        return None
+
+    def step(self, docs_B: I64, step: int, scale: float, ready: Any = None) -> tuple[float, float]:
         if step == self.crash_at:
             raise CrashError
         if step == self.nan_at:
@@ -203,7 +206,7 @@ def test_seconds_add_up_over_epochs_and_a_resume_and_leave_out_checkpoints(
             now[0] += 10
             return super().start_epoch(epoch)
 
-        def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+        def step(self, docs_B: I64, step: int, scale: float, ready: Any = None) -> tuple[float, float]:
             now[0] += 1
             return super().step(docs_B, step, scale)
 
@@ -400,7 +403,7 @@ def test_a_refresh_does_not_count_in_the_time_left(tmp_path: Path, monkeypatch: 
             now[0] += 1000
             return super().start_epoch(epoch)
 
-        def step(self, docs_B: I64, step: int, scale: float) -> tuple[float, float]:
+        def step(self, docs_B: I64, step: int, scale: float, ready: Any = None) -> tuple[float, float]:
             now[0] += 10
             return super().step(docs_B, step, scale)
 

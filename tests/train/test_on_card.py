@@ -25,9 +25,9 @@ from xc_core.sampling import LabelPool
 from xc_core.seeds import torch_generator
 from xc_core.train.banks import Bank
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.state import History, Position
-from xc_core.train.table import ClassifierTask
 
 pytestmark = pytest.mark.usefixtures("fake_card")
 
@@ -49,9 +49,8 @@ def on_processor(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def assert_same_state(card: EncoderTask | ClassifierTask, cpu: EncoderTask | ClassifierTask) -> None:
     theirs = on_processor(cpu.tensors())
     for name, tensor in on_processor(card.tensors()).items():
-        torch.testing.assert_close(
-            tensor, theirs[name], rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
-        )
+        message = f"{name}: {{}}".format
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=1e-5, msg=message)
 
 
 @pytest.mark.parametrize("name", RECIPES)

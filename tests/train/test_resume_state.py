@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import AugmentReduce, Loss, NoiseContrastive
 from xc_core.sampling import Documents, Importance, Mined, Negatives, Random, Tree, Uniform
 from xc_core.seeds import generator
+from xc_core.shapes import I64
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings, ClassifierTask, TableData, table_task
 from xc_core.train.loop import Plan, fit
-from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
 LABELS, DOCUMENTS, WIDTH, EPOCHS, BATCHES = 12, 60, 8, 3, 5
 ETA = AugmentReduce(temperature=0.2)
@@ -55,10 +57,10 @@ def train(task: ClassifierTask, folder: Path) -> list[float]:
 def stop_before(task: ClassifierTask, number: int, folder: Path) -> None:
     plain = task.step
 
-    def step(docs: Any, at: int, scale: float) -> tuple[float, float]:
+    def step(docs: I64, at: int, scale: float, ready: Any = None) -> tuple[Tensor, Tensor]:
         if at == number:
             raise InterruptedError
-        return plain(docs, at, scale)
+        return plain(docs, at, scale, ready)
 
     task.step = step  # type: ignore[method-assign]
     with pytest.raises(InterruptedError):

@@ -21,11 +21,11 @@ from xc_core.params import in_use
 from xc_core.sampling import All, Clustered, Documents, Importance, InBatch, Mined, Mixture, Negatives, Order, Random
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, I64
-from xc_core.train import table
+from xc_core.train import classifier
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings, ClassifierTask, TableData, table_task
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import DivergedError, History
-from xc_core.train.table import ClassifierSettings, ClassifierTask, TableData, table_task
 
 L, N, D = 12, 60, 16
 
@@ -115,7 +115,7 @@ def test_the_mask_of_a_step_depends_on_seed_and_step_alone(monkeypatch: pytest.M
         seen.append(dropped(torch.ones_like(doc_BD), share, random))
         return dropped(doc_BD, share, random)
 
-    monkeypatch.setattr(table, "dropped", spy)
+    monkeypatch.setattr(classifier, "dropped", spy)
     for seed, step in ((0, 5), (0, 5), (0, 6), (1, 5)):
         make(seed, dropout=0.3).step(np.arange(8), step, 1.0)
     assert torch.equal(seen[0], seen[1])
@@ -161,7 +161,7 @@ def test_a_crash_does_not_change_the_result(
     first = make(dropout=0.3, **parts)
     step = first.step
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(first, "step", lambda docs, at, scale: step(docs, at, scale / (at != crash)))
+        patch.setattr(first, "step", lambda docs, at, scale, ready: step(docs, at, scale / (at != crash), ready))
         fit(first, plan, checkpoints)
     second = make(dropout=0.3, **parts)
     assert fit(second, plan, checkpoints).losses == expected
@@ -224,8 +224,8 @@ def test_rows_and_bias_are_averaged_over_the_last_share_of_the_steps(tmp_path: P
     task, after = make(bias=0.1, average=0.25), []
     step = task.step
 
-    def watched(docs_B: I64, at: int, scale: float) -> tuple[float, float]:
-        found = step(docs_B, at, scale)
+    def watched(docs_B: I64, at: int, scale: float, ready: Any = None) -> tuple[Tensor, Tensor]:
+        found = step(docs_B, at, scale, ready)
         after.append([table.rows_LD.double().clone() for table in task.head.tables])
         return found
 

@@ -199,10 +199,10 @@ def test_a_training_resumed_from_saved_state_gives_the_same_bytes(
     stop_at = round(stop * len(whole.batches(0)))
     plain_step = first.step
 
-    def dying(docs: I64, step: int, scale: float) -> tuple[float, float]:
+    def dying(docs: I64, step: int, scale: float, ready: Any = None) -> tuple[Tensor, Tensor]:
         if step == stop_at:
             raise KeyboardInterrupt
-        return plain_step(docs, step, scale)
+        return plain_step(docs, step, scale, ready)
 
     first.step = dying  # type: ignore[method-assign]
     plan = Plan(epochs=3, warmup=0.1, checkpoint_seconds=-1)

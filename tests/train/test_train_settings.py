@@ -13,10 +13,10 @@ from xc_core.errors import ConfigError, UsageError
 from xc_core.losses import Bce, DecoupledSoftmax
 from xc_core.params import changed, in_use
 from xc_core.sampling import Clustered, Importance, InBatch, Mined, Random, Stored, StoredClusters
+from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import SCORERS, ByBoth, ByRow, ByText
-from xc_core.train.table import ClassifierSettings
 
 
 @pytest.mark.parametrize(

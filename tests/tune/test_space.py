@@ -150,9 +150,9 @@ def test_present_values_are_those_of_the_recipe() -> None:
     found = present(plain(RECIPES["ngame"]), names)
     assert found == {
         "fusion.rule": "tree",
-        "fusion.rule.depth": RECIPES["ngame"].fusion.rule.depth,
+        "fusion.rule.depth": RECIPES["ngame"].fusion.rule.depth,  # type: ignore[attr-defined]
         "encoder.loss": "triplet",
-    }  # type: ignore[attr-defined]
+    }
 
 
 def test_dotted_names_and_nested_changes_are_each_others_reverse() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from xc_core import artifacts
 from xc_core.chain.dataset import Partition
 from xc_core.chain.fingerprints import fingerprint
-from xc_core.chain.plan import depends
 from xc_core.chain.registry import Stage, find_stage
+from xc_core.chain.status import depends
 from xc_core.chain.workspace import Workspace, working
 from xc_core.errors import MissingError
 from xc_core.linked import link

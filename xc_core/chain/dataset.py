@@ -123,7 +123,7 @@ class UpdateConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DriftConfig:
-    """From when on new data ask for a refresh or a retraining (``chain.drift``). No artefact depends on it.
+    """From when on new data ask for a refresh or a retraining (``lifecycle.drift``). No artefact depends on it.
 
     All values are guesses, not studied.
     """

@@ -21,8 +21,8 @@ from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
 from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, readable, write_settings
 from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
-from xc_core.chain.plan import State, Status, depends, states
 from xc_core.chain.registry import STAGES, Stage, find_stage, versioned_stages
+from xc_core.chain.status import State, Status, depends, states
 from xc_core.chain.workspace import Workspace, working
 from xc_core.distributed import World, alone, joined
 from xc_core.environment import checkpoint_seconds, device_name

@@ -97,7 +97,7 @@ class LabelTables:
 
     def labels(self) -> pl.DataFrame:
         """Return the columns uid and text (a hash of the label's text), in the order of the rows."""
-        return pl.read_parquet(self.folder / _LABELS)
+        return pl.read_parquet(self.folder / _LABELS, glob=False)
 
 
 @dataclass

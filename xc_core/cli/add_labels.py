@@ -25,7 +25,7 @@ def command(file: Path, dataset: str, recipe: str | None) -> None:
     the text, and the row that a linear map from texts to trained rows predicts. Nothing is trained, and nothing else
     changes. A model that is out of date is left out; if anything is wrong with the labels, nothing changes.
     """
-    from xc_core.chain.add_labels import add_labels
+    from xc_core.lifecycle.add_labels import add_labels
 
     workspace, started = Workspace.find(), time.monotonic()
     added = add_labels(workspace, file, dataset, recipe)

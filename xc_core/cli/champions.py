@@ -47,7 +47,7 @@ def _champion(workspace: Workspace, dataset: str) -> Champion:
 
 def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
     """Return the folder of a recipe's packed model; note one that is out of date."""
-    from xc_core.chain.plan import Status, packed_state, packing_command
+    from xc_core.chain.status import Status, packed_state, packing_command
 
     state = packed_state(workspace, dataset, recipe)
     if state.status is Status.STALE:

@@ -32,7 +32,7 @@ def command(dataset: str, recipe: str | None, as_json: bool) -> None:
             expected="a model that the data may have moved away from",
             do=f"xc train --dataset {dataset} --recipe ngame",
         )
-    from xc_core.chain.drift_figures import judged
+    from xc_core.lifecycle.drift_figures import judged
 
     for name in recipes:
         record = judged(workspace, dataset, name)

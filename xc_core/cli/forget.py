@@ -7,10 +7,10 @@ from typing import Final
 import click
 
 from xc_core.chain import Workspace
-from xc_core.chain.forget import Forgotten, forget
-from xc_core.chain.places import Place
 from xc_core.cli.options import dataset_option
 from xc_core.errors import UsageError
+from xc_core.lifecycle.forget import Forgotten, forget
+from xc_core.lifecycle.places import Place
 from xc_core.visible import counted
 
 _SHOWN: Final = 3

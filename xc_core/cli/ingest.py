@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from xc_core import artifacts
 from xc_core.chain import Ran, Workspace, incoming, recut_corpus, run_stage
-from xc_core.chain.arrival import Arrival, papers, report_unread, scratch
 from xc_core.chain.changelog import Kind
 from xc_core.chain.names import checked_name
 from xc_core.cli.options import Names, Number
@@ -28,6 +27,7 @@ from xc_core.data.propensity import PROPENSITY
 from xc_core.data.recut import is_enough
 from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, bare
+from xc_core.lifecycle.arrival import Arrival, papers, report_unread, scratch
 from xc_core.params import plain
 from xc_core.progress import report
 from xc_core.visible import counted

@@ -18,8 +18,8 @@ from xc_core.errors import UsageError
 from xc_core.visible import counted
 
 if TYPE_CHECKING:
-    from xc_core.chain.estimator import Cost
-    from xc_core.chain.planned import Subject
+    from xc_core.planning.estimator import Cost
+    from xc_core.planning.planned import Subject
 
 _SIZES: Final = ("documents", "labels", "tokens")
 _DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
@@ -53,9 +53,9 @@ def plan(
     """
     workspace, wanted = Workspace.find(), _devices(devices)
     _check_data(workspace, dataset, sizes)
-    from xc_core.chain.on_gpu import gpu_rates, on_gpu
-    from xc_core.chain.planned import costs_of, rates_of
     from xc_core.memory import total_bytes
+    from xc_core.planning.on_gpu import gpu_rates, on_gpu
+    from xc_core.planning.planned import costs_of, rates_of
 
     recorded, (base, changes) = gpu_rates(workspace), _recipe(workspace, dataset, recipe, settings, dim)
     subject = _subject(workspace, dataset, base, changes, sizes)
@@ -125,8 +125,8 @@ def _subject(
     workspace: Workspace, dataset: str | None, base: str, changes: dict[str, Any], sizes: dict[str, Any]
 ) -> Subject:
     """Return what is planned."""
-    from xc_core.chain.planned import Subject
-    from xc_core.chain.world import World
+    from xc_core.planning.planned import Subject
+    from xc_core.planning.world import World
 
     if not dataset:
         documents, test = sizes["documents"], sizes["test_documents"]

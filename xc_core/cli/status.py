@@ -13,14 +13,14 @@ import click
 from xc_core.artifacts import read_made
 from xc_core.chain import Workspace, changelog
 from xc_core.chain.dataset import Partition
-from xc_core.chain.drift import read_record
 from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.params_file import PARTS
-from xc_core.chain.plan import State, states
 from xc_core.chain.registry import versioned_stages
+from xc_core.chain.status import State, states
 from xc_core.cli.options import dataset_option
 from xc_core.cli.tables import show_next
 from xc_core.errors import MissingError, XCError, nearest
+from xc_core.lifecycle.drift import read_record
 from xc_core.params import plain
 from xc_core.progress import report
 

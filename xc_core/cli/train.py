@@ -115,10 +115,10 @@ def _train_all(workspace: Workspace, wanted: _Wanted) -> None:
 def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
     """Declare one experiment and run its stages, unless another process trains it."""
     with training(workspace, wanted.dataset, wanted.recipe):
-        _declared_and_run(workspace, _learning(wanted))
+        _declare_and_run(workspace, _learning(wanted))
 
 
-def _declared_and_run(workspace: Workspace, wanted: _Wanted) -> None:
+def _declare_and_run(workspace: Workspace, wanted: _Wanted) -> None:
     dataset, recipe, until = wanted.dataset, wanted.recipe, wanted.until
     _, before = workspace.params.declared(dataset, recipe) or ("", {})
     declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
@@ -188,14 +188,14 @@ def budget_seconds(text: str) -> float | None:
     """Return the seconds of a value of --budget; None for "none"."""
     if text == "none":
         return None
-    from xc_core.chain.budget import seconds_of
+    from xc_core.planning.budget import seconds_of
 
     return seconds_of(text)
 
 
 def _warn(workspace: Workspace, declared: Experiment) -> None:
     """Report, before anything is trained, what memory or disk of this machine are too small for."""
-    from xc_core.chain.planned import obstacles
+    from xc_core.planning.planned import obstacles
 
     with suppress(MissingError):  # a training that finds no corpus says so itself
         for line in obstacles(workspace, declared):
@@ -204,7 +204,7 @@ def _warn(workspace: Workspace, declared: Experiment) -> None:
 
 def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float) -> _Wanted:
     """Time a few steps, declare the experiment again with epochs that fit, and return it."""
-    from xc_core.chain.budget import scaled_epochs
+    from xc_core.planning.budget import scaled_epochs
 
     changes = deep_merged(wanted.changes, scaled_epochs(workspace, declared, seconds, again=wanted.force))
     workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from xc_core.chain import Workspace
-from xc_core.chain.update import update
 from xc_core.cli.options import Names, dataset_option
 from xc_core.cli.tables import REFRESH, show_next
 from xc_core.data.checks import Allowed
 from xc_core.data.formats import LAYOUTS
 from xc_core.errors import XCError
+from xc_core.lifecycle.update import update
 
 
 @click.command("update", short_help="Merge new documents, labels and corrected pairs into a dataset.")

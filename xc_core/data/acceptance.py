@@ -70,12 +70,12 @@ class AcceptanceSet:
     @cached_property
     def documents(self) -> pl.DataFrame:
         """Uid, text, labels and filtered labels of each document."""
-        return pl.read_parquet(self.folder / "documents.parquet")
+        return pl.read_parquet(self.folder / "documents.parquet", glob=False)
 
     @cached_property
     def labels(self) -> pl.DataFrame:
         """Uid, frequency and weight of each label."""
-        return pl.read_parquet(self.folder / "labels.parquet")
+        return pl.read_parquet(self.folder / "labels.parquet", glob=False)
 
     def __len__(self) -> int:
         return len(self.documents)

@@ -17,7 +17,7 @@ def alike_labels(corpus: Corpus) -> dict[str, Any]:
     does not grow with the length of the texts. Empty if there are none.
     """
     plain = _text(corpus).str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars()
-    labels = pl.scan_parquet(corpus.folder / "labels.parquet").select("uid", text=plain)
+    labels = pl.scan_parquet(corpus.folder / "labels.parquet", glob=False).select("uid", text=plain)
     keys = labels.filter(pl.col("text") != "").select("uid", key=pl.col("text").hash()).collect(engine="streaming")
     shared = keys.filter(pl.col("key").is_duplicated())
     if shared.is_empty():
@@ -28,7 +28,7 @@ def alike_labels(corpus: Corpus) -> dict[str, Any]:
 
 def codes(corpus: Corpus) -> int:
     """Return how many labels have a text without a letter, as numbers have."""
-    labels = pl.scan_parquet(corpus.folder / "labels.parquet").select(~_text(corpus).str.contains(r"\p{L}"))
+    labels = pl.scan_parquet(corpus.folder / "labels.parquet", glob=False).select(~_text(corpus).str.contains(r"\p{L}"))
     return int(labels.sum().collect(engine="streaming").item())
 
 

@@ -102,7 +102,7 @@ class Corpus:
 
     @cached_property
     def _split_N(self) -> pl.Series:
-        return pl.read_parquet(self.folder / "documents.parquet", columns=["split"])["split"]
+        return pl.read_parquet(self.folder / "documents.parquet", columns=["split"], glob=False)["split"]
 
     @cached_property
     def labels(self) -> LabelMatrix:
@@ -115,7 +115,7 @@ class Corpus:
         return self._matrix("filters.parquet")
 
     def _matrix(self, name: str) -> LabelMatrix:
-        pairs = pl.read_parquet(self.folder / name)
+        pairs = pl.read_parquet(self.folder / name, glob=False)
         shape = (self.num_documents, self.num_labels)
         return LabelMatrix.from_pairs(pairs["doc"].to_numpy(), pairs["label"].to_numpy(), shape)
 
@@ -151,7 +151,9 @@ class Corpus:
         documents = self._gathered("documents", ("uid",), rows).with_columns(doc=pl.Series(rows, dtype=pl.Int64))
         if not (self.folder / FAMILIES).is_file():
             return documents["uid"].to_list()
-        families = pl.scan_parquet(self.folder / FAMILIES).filter(pl.col("doc").is_in(documents["doc"].implode()))
+        families = pl.scan_parquet(self.folder / FAMILIES, glob=False).filter(
+            pl.col("doc").is_in(documents["doc"].implode())
+        )
         documents = documents.join(families.collect(), on="doc", how="left", maintain_order="left")
         return documents.select(pl.col("family").fill_null(pl.col("uid")))["family"].to_list()
 
@@ -177,7 +179,9 @@ class Corpus:
         """
         own = [pl.col(name) if name == "uid" else pl.col(name).str.normalize("NFC") for name in columns]
         key = pl.concat_str([column.hash() for column in own], separator=" ").hash()
-        filled = pl.scan_parquet(self.folder / "documents.parquet").filter(pl.any_horizontal(pl.col(columns) != ""))
+        filled = pl.scan_parquet(self.folder / "documents.parquet", glob=False).filter(
+            pl.any_horizontal(pl.col(columns) != "")
+        )
         documents = filled.select("split", key=key)
         others = documents.filter(pl.col("split").is_in(known))
         shared = documents.filter(pl.col("split") == split).join(others, on="key", how="semi").select(pl.len())
@@ -188,7 +192,7 @@ class Corpus:
 
         It does not change with new train documents, or with new labels that no test document has.
         """
-        uids = pl.read_parquet(self.folder / "labels.parquet", columns=["uid"])["uid"]
+        uids = pl.read_parquet(self.folder / "labels.parquet", columns=["uid"], glob=False)["uid"]
         fields, rows, digest = ("uid", "title", "content"), self.rows(TEST), hashlib.blake2b(digest_size=8)
         for places, batch in self._batches("documents", fields, rows):
             names = [_named(pairs.rows(rows[places]), uids) for pairs in (self.labels, self.filters)]
@@ -247,7 +251,7 @@ class Corpus:
         Raises IndexError for a row that there is not.
         """
         if rows is None:
-            return pl.read_parquet(self.folder / f"{side}.parquet")
+            return pl.read_parquet(self.folder / f"{side}.parquet", glob=False)
         return self._gathered(side, (DOCUMENTS if side == "documents" else LABELS).names, rows)
 
     def _gathered(self, side: str, fields: Sequence[str], rows: I64) -> pl.DataFrame:

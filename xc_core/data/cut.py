@@ -110,7 +110,9 @@ class Cut:
 
     def _uids(self) -> pl.Series:
         """Return the uids of train and validation documents, which come before those of test."""
-        return pl.read_parquet(self._folder / "documents.parquet", columns=["uid"])["uid"].head(self._documents)
+        return pl.read_parquet(self._folder / "documents.parquet", columns=["uid"], glob=False)["uid"].head(
+            self._documents
+        )
 
     def _write_near(self, names: pl.Series, uids: pl.Series) -> None:
         """Write the families that have at least two documents, or another name than their document."""
@@ -127,7 +129,7 @@ class Cut:
         if self._names_unused:
             facts["families_named"] = True
         if (self._folder / FAMILIES).is_file():
-            sizes = pl.read_parquet(self._folder / FAMILIES)["family"].value_counts()["count"].to_numpy()
+            sizes = pl.read_parquet(self._folder / FAMILIES, glob=False)["family"].value_counts()["count"].to_numpy()
             several = sizes[sizes > 1]
             facts |= {"families": len(several), "documents": int(several.sum()), "largest": int(sizes.max(initial=0))}
         return facts

@@ -81,7 +81,7 @@ def _rows(corpus: Corpus, side: str) -> pl.DataFrame:
     text = pl.concat_str([pl.col("title").fill_null(""), pl.col("content").fill_null("")], separator="\x1f").hash()
     more = [pl.col("split")] if side == "documents" else []
     return (
-        pl.scan_parquet(corpus.folder / f"{side}.parquet")
+        pl.scan_parquet(corpus.folder / f"{side}.parquet", glob=False)
         .select("uid", *more, text=text, key=pl.col("uid").hash())
         .collect()
     )
@@ -89,8 +89,8 @@ def _rows(corpus: Corpus, side: str) -> pl.DataFrame:
 
 def _pairs(corpus: Corpus) -> pl.DataFrame:
     """Return the pairs of a corpus as hashes of uids: doc, label."""
-    pairs = pl.read_parquet(corpus.folder / "pairs.parquet")
-    keys = {side: pl.read_parquet(corpus.folder / f"{side}s.parquet", columns=["uid"])["uid"].hash()
+    pairs = pl.read_parquet(corpus.folder / "pairs.parquet", glob=False)
+    keys = {side: pl.read_parquet(corpus.folder / f"{side}s.parquet", columns=["uid"], glob=False)["uid"].hash()
             for side in ("document", "label")}  # fmt: skip
     return pl.DataFrame({"doc": keys["document"].gather(pairs["doc"]), "label": keys["label"].gather(pairs["label"])})
 

@@ -66,11 +66,15 @@ def generated_pairs(folder: Path) -> I64:
     document with uid A of the train file has the label B (the mirror image of a train pair). The labels of test
     documents are not read. ``folder`` has the tables of the corpus.
     """
-    documents = pl.scan_parquet(folder / "documents.parquet").select("uid", "split").with_row_index("doc")
-    labels = pl.scan_parquet(folder / "labels.parquet").select(pl.col("uid").alias("label_uid")).with_row_index("label")
+    documents = pl.scan_parquet(folder / "documents.parquet", glob=False).select("uid", "split").with_row_index("doc")
+    labels = (
+        pl.scan_parquet(folder / "labels.parquet", glob=False)
+        .select(pl.col("uid").alias("label_uid"))
+        .with_row_index("label")
+    )
     same_uid = documents.join(labels, left_on="uid", right_on="label_uid").select("doc", "label")
     mirrored = (
-        pl.scan_parquet(folder / "pairs.parquet")
+        pl.scan_parquet(folder / "pairs.parquet", glob=False)
         .rename({"doc": "seen_doc", "label": "seen_label"})
         .with_columns(pl.col("seen_doc").cast(pl.UInt32), pl.col("seen_label").cast(pl.UInt32))
         .join(documents.filter(pl.col("split") != TEST), left_on="seen_doc", right_on="doc")

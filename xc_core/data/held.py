@@ -22,8 +22,8 @@ def hold_out(folder: Path, fraction: float) -> tuple[dict[str, int], dict[str, i
     stays if a label would otherwise have no train or validation document. Returns the number of documents and of pairs
     of train, validation and acceptance.
     """
-    documents = pl.read_parquet(folder / "documents.parquet", columns=["uid", "split"])
-    pairs = pl.read_parquet(folder / "pairs.parquet")
+    documents = pl.read_parquet(folder / "documents.parquet", columns=["uid", "split"], glob=False)
+    pairs = pl.read_parquet(folder / "pairs.parquet", glob=False)
     split_N, names = documents["split"].to_numpy().astype(object), _families(folder, documents["uid"])
     held_N = is_acceptance(digests(names.to_list()), fraction) & ~_marked(names, split_N != TRAIN)
     held_N &= ~_marked(names, _needed(split_N, held_N, pairs))
@@ -35,7 +35,7 @@ def _families(folder: Path, uids: pl.Series) -> pl.Series:
     """Return the name of each document's family, the uid for a document without siblings."""
     if not (folder / FAMILIES).is_file():
         return uids
-    families, names = pl.read_parquet(folder / FAMILIES), uids.to_numpy().astype(object)
+    families, names = pl.read_parquet(folder / FAMILIES, glob=False), uids.to_numpy().astype(object)
     names[families["doc"].to_numpy()] = families["family"].to_numpy()
     return pl.Series(names, dtype=pl.String)
 

@@ -242,7 +242,12 @@ class _CorpusWriter:
         check_sizes(self.labels, self.sizes)
         unseen = np.flatnonzero(self._unseen_L & ~self._split_off_L)
         if len(unseen) and not self.allowed.unseen_labels:
-            uids = pl.scan_parquet(self.folder / "labels.parquet").select("uid").slice(int(unseen[0]), 1).collect()
+            uids = (
+                pl.scan_parquet(self.folder / "labels.parquet", glob=False)
+                .select("uid")
+                .slice(int(unseen[0]), 1)
+                .collect()
+            )
             raise DataError(
                 f"{len(unseen):,} of {counted(self.labels, 'label')} without a train document, "
                 f"the first is label {unseen[0]}, {preview(uids.item())}",
@@ -267,7 +272,7 @@ class _CorpusWriter:
         if repeat is None:
             return
         earlier, later = (place_of(places, row) for row in repeat)
-        column = pl.scan_parquet(self.folder / f"{what}s.parquet").select("uid")
+        column = pl.scan_parquet(self.folder / f"{what}s.parquet", glob=False).select("uid")
         uid = column.slice(repeat[1], 1).collect().item()
         leak = "; a document in both train and test would leak its labels" if what == "document" else ""
         raise DataError(

@@ -233,7 +233,7 @@ def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Data
     """Return ``group`` and ``family`` of each document, empty if it has none."""
     names = np.full(len(uids), "", dtype=object)
     if (corpus.folder / FAMILIES).is_file():
-        found = pl.read_parquet(corpus.folder / FAMILIES)
+        found = pl.read_parquet(corpus.folder / FAMILIES, glob=False)
         names[found["doc"].to_numpy()] = found["family"].to_list()
     name, none = pl.Series(names.tolist(), dtype=pl.String), pl.lit("")
     split = artifacts.read_made(corpus.folder).facts.get("split", {})
@@ -270,7 +270,7 @@ def _unclear(found: str) -> DataError:
 
 
 def _by_uid(path: Path, documents: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    pairs = pl.read_parquet(path)
+    pairs = pl.read_parquet(path, glob=False)
     doc, label = documents["uid"].gather(pairs["doc"]), labels["uid"].gather(pairs["label"])
     return pl.DataFrame({"doc": doc, "label": label})
 

@@ -60,7 +60,7 @@ def _check_filters(folder: Path, config: IngestConfig) -> None:
     """Raise DataError if filter pairs are made from uids, and a new label has the uid of a document."""
     if config.filters != "generate":
         return
-    had = pl.read_parquet(folder / "filters.parquet").to_numpy()
+    had = pl.read_parquet(folder / "filters.parquet", glob=False).to_numpy()
     if not np.array_equal(had, generated_pairs(folder)):
         raise DataError(
             "new labels with the uid of a document, which filter pairs are made from",

@@ -68,7 +68,7 @@ class TrainedEncoder:
         if _ROWS in manifest.files:  # memory-mapped: most readers of an encoder do not use its rows
             rows_LD = np.asarray(np.load(folder / _ROWS, mmap_mode="c", allow_pickle=False))
         unit = _KIND_OF_ROWS not in manifest.files or json.loads((folder / _KIND_OF_ROWS).read_text("utf-8"))["unit"]
-        labels = pl.read_parquet(folder / _LABELS_OF_ROWS) if _LABELS_OF_ROWS in manifest.files else None
+        labels = pl.read_parquet(folder / _LABELS_OF_ROWS, glob=False) if _LABELS_OF_ROWS in manifest.files else None
         return cls(encoder, tokenizer, read_history(folder) or {}, rows_LD, unit, labels)
 
     def write(self, build: Build) -> None:

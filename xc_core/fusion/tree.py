@@ -31,7 +31,7 @@ class RegressionTree:
     value: F64
 
     @classmethod
-    def fit(cls, features_MF: F32, targets_M: F64, *, depth: int = 7, min_leaf: int = 1) -> RegressionTree:
+    def fit(cls, features_MF: F32, targets_M: F64, *, depth: int, min_leaf: int) -> RegressionTree:
         """Fit to M pairs by greedy reduction of squared error, level by level (CART for regression).
 
         Thresholds lie midway between neighbouring values of a feature. Ties go to the first feature and the lowest

@@ -39,5 +39,5 @@ class Names(Sequence[str]):
 
 def label_names(path: Path) -> tuple[Names, Names]:
     """Return the uids and titles of the labels in the Parquet file ``path``."""
-    labels = pl.read_parquet(path, columns=["uid", "title"])
+    labels = pl.read_parquet(path, columns=["uid", "title"], glob=False)
     return Names(labels["uid"]), Names(labels["title"])

@@ -71,7 +71,7 @@ class Leaderboard:
     @property
     def rows(self) -> pl.DataFrame:
         """The table as a data frame: by group, the least trained encoders first; in each the best recipe first."""
-        return pl.read_parquet(self.folder / _ROWS)
+        return pl.read_parquet(self.folder / _ROWS, glob=False)
 
 
 def group(passes: float) -> str:

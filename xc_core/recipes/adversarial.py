@@ -21,7 +21,7 @@ from xc_core.recipes.ngame import NGAME
 from xc_core.recipes.shared import PLAIN_SUM
 from xc_core.sampling import Random, Tree
 from xc_core.scores import Classifier, Noise
-from xc_core.train.table import ClassifierSettings
+from xc_core.train.classifier import ClassifierSettings
 
 _LR = 0.003  # rho, all six
 _SCALE = 0.05  # s = w . x / 0.05

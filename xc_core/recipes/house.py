@@ -30,10 +30,10 @@ from xc_core.recipes.settings import FusionSettings
 from xc_core.sampling import InBatch, Random
 from xc_core.scores import Classifier, Frequency, LabelText, LabelWords, Lexical, Neighbours
 from xc_core.scores.terms import TermSettings
+from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import ByText
 from xc_core.train.optim import OptimConfig
-from xc_core.train.table import ClassifierSettings
 
 _FUSION_ROWS = 4_500
 """Documents that the fusion is fitted on, which one held-out training gives on large data."""

@@ -21,10 +21,10 @@ from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.settings import AuditSettings, ClustersSettings, FusionSettings
 from xc_core.sampling import Clustered, InBatch, StoredClusters
 from xc_core.scores import Classifier, Frequency, LabelText
+from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import ByText
 from xc_core.train.optim import OptimConfig
-from xc_core.train.table import ClassifierSettings
 
 NGAME = register(
     Recipe(

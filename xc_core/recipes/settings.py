@@ -9,8 +9,8 @@ from xc_core.ann import Auto, IndexPart
 from xc_core.fusion import Fusion, Inputs, Tree
 from xc_core.params import at_least, later
 from xc_core.scores import Classifier, Frequency, LabelText, Score
+from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder_settings import EncoderSettings
-from xc_core.train.table import ClassifierSettings
 
 
 @dataclass(frozen=True, kw_only=True)

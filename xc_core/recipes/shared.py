@@ -3,7 +3,7 @@
 from xc_core.classifiers import TableConfig
 from xc_core.fusion import Sum
 from xc_core.recipes.settings import FusionSettings
-from xc_core.train.table import ClassifierSettings
+from xc_core.train.classifier import ClassifierSettings
 
 NO_M4 = ClassifierSettings(epochs=0.0, table=TableConfig(start="text", unit=True))
 """No M4: the rows are those that M1 trained, or the vectors of the label texts if it trained none."""

@@ -47,7 +47,7 @@ class LabelTree:
     """Equation 8, summed over the nodes of each level, after every split and every fit of weights; it never falls."""
 
     @classmethod
-    def fit(cls, doc_ND: F32, truth: LabelMatrix, *, width: int = 16, regulariser: float = 0.1, seed: int) -> LabelTree:
+    def fit(cls, doc_ND: F32, truth: LabelMatrix, *, width: int, regulariser: float, seed: int) -> LabelTree:
         """Fit to every (document, positive) pair of ``truth`` (N x L), after PCA to min(``width``, D) directions.
 
         Each node maximises, in turn, over the weights (Newton) and over the split into equal halves,

@@ -176,7 +176,7 @@ class Terms:
     def open(cls, folder: Path) -> Terms:
         """Open the terms that ``save`` wrote."""
         settings = TermSettings(**json.loads((folder / _SETTINGS).read_text("utf-8")))
-        saved = pl.read_parquet(folder / _TERMS)
+        saved = pl.read_parquet(folder / _TERMS, glob=False)
         composed = _COMPOSED.items() <= pl.read_parquet_metadata(folder / _TERMS).items()
         return cls(settings, saved["term"].to_list(), saved["idf"].to_numpy(), composed)
 

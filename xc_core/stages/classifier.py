@@ -35,9 +35,9 @@ from xc_core.sampling import Documents, Noise
 from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import F32, I64, Bool, as_slice
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.classifier import ClassifierSettings, TableData, table_task
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
-from xc_core.train.table import ClassifierSettings, TableData, table_task
 
 _TRAIN: Final = "train the classifier: xc run classifier, without --refresh"
 

@@ -10,14 +10,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def prepared(make: Callable[[int], T], numbers: range, depth: int) -> Generator[T | None, None, None]:
+def prepared(make: Callable[[int], T], numbers: range, depth: int) -> Generator[T, None, None]:
     """Yield ``make(number)`` of each number, in order; at most ``depth`` of them are made before they are asked for.
 
     One thread makes them, one after the other, so ``make`` needs no lock against itself. An error is raised when its
-    number is asked for. With a depth of 0 nothing is made: None is yielded for each number.
+    number is asked for. With a depth of 0 each is made when it is asked for, in the calling thread.
     """
     if not depth:
-        yield from (None for _ in numbers)
+        yield from map(make, numbers)
         return
     waiting: deque[Future[T]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as executor:

@@ -45,7 +45,7 @@ class Plan:
     read_every: int = 1
     """Steps between two readings of the loss; 1 on a CPU. Results do not depend on it."""
     ahead: int = 0
-    """Batches that a thread prepares ahead of the step; 0: the step prepares its own."""
+    """Batches that a thread prepares ahead of the step; 0: each is prepared when it is due."""
     combine: Combine = list
     """Adds up losses of which each process has a part; called when losses are read."""
 
@@ -129,8 +129,7 @@ class _Run:
             for ready in queue:
                 done = (position.epoch + position.batch / len(batches)) / plan.epochs
                 scale = schedule(done, plan.warmup, meter.total)
-                more = () if ready is None else (ready,)
-                self.unread.append(self.task.step(batches[position.batch], position.step, scale, *more))
+                self.unread.append(self.task.step(batches[position.batch], position.step, scale, ready))
                 position.batch, position.step = position.batch + 1, position.step + 1
                 self.ends.append(position.epoch + position.batch / len(batches))
                 reads = len(self.unread) >= plan.read_every or position.batch == last

@@ -12,7 +12,7 @@ from typing import Any, Final
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.experiment import Experiment, resolve
 from xc_core.chain.fingerprints import content_hash, resolved
-from xc_core.chain.plan import depends
+from xc_core.chain.status import depends
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import ConfigError, MissingError, MovedError, UsageError

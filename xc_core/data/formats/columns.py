@@ -50,7 +50,8 @@ def numbered_as(labels: pl.DataFrame, before: Path) -> pl.DataFrame:
     As texts they would be taken for row numbers, or for either (``are_rows``).
     """
     if pa.types.is_integer(column_type(before, "uid")):
-        own = [pl.read_parquet_schema(before)["uid"]] if before.suffix == ".parquet" else []
+        parquet = before.suffix == ".parquet"
+        own = [pl.scan_parquet(before, glob=False).collect_schema()["uid"]] if parquet else []
         for wide_enough in (*own, pl.Int64()):
             numbers = labels["uid"].cast(wide_enough, strict=False)
             if numbers.cast(pl.String).equals(labels["uid"]):

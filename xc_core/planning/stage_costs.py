@@ -17,8 +17,8 @@ from typing import Any, Final
 from xc_core.ann import Ivf
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
-from xc_core.chain.pilots import Rates
-from xc_core.chain.world import World
+from xc_core.planning.pilots import Rates
+from xc_core.planning.world import World
 from xc_core.recipes import Recipe
 from xc_core.scores import Neighbours
 from xc_core.scores.vectors import ALONE

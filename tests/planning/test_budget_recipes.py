@@ -13,10 +13,11 @@ import pytest
 from tests.chain.toy import set_content
 from tests.conftest import TOY_CHANGES
 from tests.train.test_frozen import bert
-from xc_core.chain import Workspace, budget
+from xc_core.chain import Workspace
 from xc_core.data import tokenizer
 from xc_core.data.corpus import Corpus
 from xc_core.params import deep_merged
+from xc_core.planning import budget
 from xc_core.recipes import RECIPES
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.frozen import WithStates

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
-from xc_core.chain.stage_costs import FLOAT, Case, neighbours, texts, trained_documents
 from xc_core.classifiers import MAPPED
 from xc_core.classifiers.storage import BF16, FP32, RESIDENT
 from xc_core.fusion import LightGBM
 from xc_core.infer.score import DOCS_AT_ONCE
+from xc_core.planning.stage_costs import FLOAT, Case, neighbours, texts, trained_documents
 from xc_core.scores import Lexical
 
 _WORD: Final = 6
@@ -21,7 +21,7 @@ _TABLE: Final = 1.75
 """Label tables that M4 holds at most: its rows, their running means, and the blocks that are written
 (``tests/classifiers/test_storage.py``)."""
 _LINKS: Final = 272
-"""Bytes of a vector's links in a graph of 32 links per node (``tests/chain/test_stage_costs.py``)."""
+"""Bytes of a vector's links in a graph of 32 links per node (``tests/planning/test_stage_costs.py``)."""
 _COPIED: Final = 1 << 28
 """Bytes of latest vectors, at most, that M1 copies for a checkpoint or a search beside it (``tests/train``)."""
 _MEASURES: Final = 3000

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from xc_core.chain.budget import FROZEN
-from xc_core.chain.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.chain.stage_bytes import COPIES, HELD, WRITTEN
-from xc_core.chain.stage_costs import WORK, Case, clustering, searches, trained_documents
-from xc_core.chain.world import World
+from xc_core.planning.budget import FROZEN
+from xc_core.planning.pilots import Pilot, Rates, short_epochs, slope_and_rest
+from xc_core.planning.stage_bytes import COPIES, HELD, WRITTEN
+from xc_core.planning.stage_costs import WORK, Case, clustering, searches, trained_documents
+from xc_core.planning.world import World
 from xc_core.recipes import Recipe
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from xc_core.chain import changelog, incoming
 from xc_core.chain.changelog import Kind
-from xc_core.chain.plan import Status, states
 from xc_core.chain.runner import run_stage
+from xc_core.chain.status import Status, states
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference

@@ -19,17 +19,18 @@ from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOPICS, ToyWorld
 from tests.stages.halves import open_corpus
-from xc_core.chain import Workspace, changelog, drift_figures, run_stage
-from xc_core.chain.add_labels import add_labels
+from xc_core.chain import Workspace, changelog, run_stage
 from xc_core.chain.dataset import DriftConfig
-from xc_core.chain.drift import Answer, Figures, decide, read_record
-from xc_core.chain.drift_figures import auc, judged, two_sample_auc
-from xc_core.chain.update import update
 from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST, digests
 from xc_core.errors import ConfigError
 from xc_core.infer.bundle import Model, open_predictor
+from xc_core.lifecycle import drift_figures
+from xc_core.lifecycle.add_labels import add_labels
+from xc_core.lifecycle.drift import Answer, Figures, decide, read_record
+from xc_core.lifecycle.drift_figures import auc, judged, two_sample_auc
+from xc_core.lifecycle.update import update
 from xc_core.shapes import F32
 
 CALM = Figures(

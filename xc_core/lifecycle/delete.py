@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from xc_core.chain import dvc_lock, incoming
-from xc_core.chain.drift import record_path
+from xc_core.chain import incoming
 from xc_core.chain.names import checked_name
 from xc_core.chain.reports import report_path
 from xc_core.chain.workspace import PER_DATASET, Workspace, at_rest, training
 from xc_core.errors import ConfigError, MissingError, StorageError, nearest
 from xc_core.leftovers import drop_all
+from xc_core.lifecycle import dvc_lock
+from xc_core.lifecycle.drift import record_path
 
 _KEY: Final = "[0-9a-f]" * 16
 

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from xc_core import leftovers
-from xc_core.chain import Workspace, pilots, planned, run_stage
-from xc_core.chain.pilots import NAME, Pilot, Rates, Source, Text, short_epochs
-from xc_core.chain.world import World
+from xc_core.chain import Workspace, run_stage
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.devices import CPU, Device
 from xc_core.leftovers import sweep
+from xc_core.planning import pilots, planned
+from xc_core.planning.pilots import NAME, Pilot, Rates, Source, Text, short_epochs
+from xc_core.planning.world import World
 from xc_core.progress import report
 from xc_core.recipes import RECIPES
 from xc_core.shapes import I64

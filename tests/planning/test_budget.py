@@ -14,18 +14,19 @@ import pytest
 import torch
 
 from xc_core import devices
-from xc_core.chain import Workspace, budget
+from xc_core.chain import Workspace
 from xc_core.chain.experiment import Experiment
 from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import Tokenised, store_name
 from xc_core.encoders import build_encoder
 from xc_core.errors import DataError, UsageError
+from xc_core.planning import budget
 from xc_core.recipes import RECIPES
 from xc_core.scores import Lexical, Sample, ScoreData
 from xc_core.scores import base as scores
 from xc_core.scores.lexical import LabelTrees
+from xc_core.train.classifier import ClassifierTask
 from xc_core.train.encoder import EncoderTask
-from xc_core.train.table import ClassifierTask
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2m ", 120)])
@@ -73,7 +74,7 @@ def steps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     taken: list[str] = []
 
     def slow(name: str, seconds: float) -> Callable[..., tuple[float, float]]:
-        def step(self: Any, docs: Any, number: int, scale: float) -> tuple[float, float]:
+        def step(self: Any, docs: Any, number: int, scale: float, ready: Any = None) -> tuple[float, float]:
             taken.append(name)
             clock.run(seconds)
             return 0.0, 1.0

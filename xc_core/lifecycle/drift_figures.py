@@ -12,7 +12,6 @@ import numpy as np
 from xc_core.artifacts import read_made, steady
 from xc_core.chain import changelog
 from xc_core.chain.dataset import DriftConfig
-from xc_core.chain.drift import Figures, Record, decide, versions
 from xc_core.chain.workspace import Workspace
 from xc_core.classifiers import LabelTables
 from xc_core.data.corpus import Corpus
@@ -20,6 +19,7 @@ from xc_core.errors import MissingError, MovedError
 from xc_core.infer.acceptance import AT_ONCE, shortlists
 from xc_core.infer.bundle import Model
 from xc_core.infer.predictor import Predictor
+from xc_core.lifecycle.drift import Figures, Record, decide, versions
 from xc_core.metrics.ranking import per_document, without
 from xc_core.shapes import F32, F64, I64, spans
 

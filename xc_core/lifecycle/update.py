@@ -8,7 +8,6 @@ from pathlib import Path
 
 from xc_core import artifacts
 from xc_core.chain import changelog, incoming
-from xc_core.chain.arrival import Arrival, papers, present_corpus, report_unread, scratch
 from xc_core.chain.changelog import Kind
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
@@ -19,6 +18,7 @@ from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.merge import NewDocuments, Tables
 from xc_core.data.splits import TEST
 from xc_core.errors import DataError
+from xc_core.lifecycle.arrival import Arrival, papers, present_corpus, report_unread, scratch
 from xc_core.progress import report
 from xc_core.visible import counted
 

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.chain.test_add_labels import label_file
 from tests.cli.test_update_command import drop, row
 from tests.conftest import ToyWorld, open_corpus
 from tests.data.worlds import empty_workspace, files_of
-from xc_core.chain import Workspace, arrival
-from xc_core.chain.add_labels import add_labels
-from xc_core.chain.forget import forget
+from tests.lifecycle.test_add_labels import label_file
+from xc_core.chain import Workspace
 from xc_core.chain.incoming import alone, recover
-from xc_core.chain.update import update
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import BusyError
+from xc_core.lifecycle import arrival
+from xc_core.lifecycle.add_labels import add_labels
+from xc_core.lifecycle.forget import forget
+from xc_core.lifecycle.update import update
 
 Change = Callable[[Workspace, Path], object]
 

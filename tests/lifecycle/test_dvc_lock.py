@@ -10,8 +10,9 @@ import pytest
 from dvc.lock import make_lock
 
 from xc_core.artifacts import write_file
-from xc_core.chain import Workspace, dvc_lock
+from xc_core.chain import Workspace
 from xc_core.errors import BusyError, CorruptError
+from xc_core.lifecycle import dvc_lock
 
 BOTH = "schema: '2.0'\nstages:\n  corpus@toy:\n    cmd: x\n  corpus@other:\n    cmd: old\n"
 OTHER = BOTH.replace("  corpus@toy:\n    cmd: x\n", "")

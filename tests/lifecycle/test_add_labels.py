@@ -18,15 +18,15 @@ from tests.data.worlds import LAYOUTS, files_of
 from tests.stages.halves import open_corpus, open_embeddings, open_scores, open_tables
 from xc_core import artifacts
 from xc_core.chain import Workspace, changelog, run_stage
-from xc_core.chain import add_labels as module
-from xc_core.chain.add_labels import add_labels, check_model
-from xc_core.chain.plan import Status, states
 from xc_core.chain.registry import STAGES
-from xc_core.chain.update import update
+from xc_core.chain.status import Status, states
 from xc_core.classifiers import foreseen_rows
 from xc_core.data.tokens import Tokenised, write_tokens
 from xc_core.errors import DataError, MissingError, MovedError
 from xc_core.infer.bundle import open_predictor
+from xc_core.lifecycle import add_labels as module
+from xc_core.lifecycle.add_labels import add_labels, check_model
+from xc_core.lifecycle.update import update
 from xc_core.recipes import RECIPES
 from xc_core.scores import NewLabels
 from xc_core.stages import scores as scores_stage

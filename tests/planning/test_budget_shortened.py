@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from xc_core.chain import Workspace, budget, run_stage
+from xc_core.chain import Workspace, run_stage
+from xc_core.planning import budget
 from xc_core.recipes import RECIPES
 
 

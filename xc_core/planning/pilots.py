@@ -19,12 +19,10 @@ import numpy as np
 
 from xc_core import artifacts
 from xc_core.ann import INDEXES, Exact, Index
-from xc_core.chain.budget import shortened, training_seconds
 from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
-from xc_core.chain.world import World
 from xc_core.data.checks import Allowed
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
@@ -34,6 +32,8 @@ from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised
 from xc_core.leftovers import scratch
 from xc_core.params import MOST_WHOLE, deep_merged
+from xc_core.planning.budget import shortened, training_seconds
+from xc_core.planning.world import World
 from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
 from xc_core.seeds import generator

@@ -14,17 +14,18 @@ import pytest
 
 from xc_core.ann import INDEXES, ExactIndex
 from xc_core.ann.base import save_index
-from xc_core.chain import Workspace, run_stage, stage_bytes, stage_costs
-from xc_core.chain.estimator import Estimator, Line
+from xc_core.chain import Workspace, run_stage
 from xc_core.chain.experiment import Experiment
-from xc_core.chain.pilots import Pilot, Rates, Source, Timed, short_epochs, slope_and_rest
-from xc_core.chain.planned import world_of
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.chain.stage_bytes import HELD, LINEAR, WRITTEN, held_bytes
-from xc_core.chain.stage_costs import WORK, Case, Search, searches
-from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
+from xc_core.planning import stage_bytes, stage_costs
+from xc_core.planning.estimator import Estimator, Line
+from xc_core.planning.pilots import Pilot, Rates, Source, Timed, short_epochs, slope_and_rest
+from xc_core.planning.planned import world_of
+from xc_core.planning.stage_bytes import HELD, LINEAR, WRITTEN, held_bytes
+from xc_core.planning.stage_costs import WORK, Case, Search, searches
+from xc_core.planning.world import World
 from xc_core.recipes import RECIPES, Recipe
 from xc_core.scores import Query
 from xc_core.scores.vectors import VectorScore

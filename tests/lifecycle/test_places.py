@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import entry, offered
 from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
-from xc_core.chain.places import GROUP, Place, places
+from xc_core.lifecycle.places import GROUP, Place, places
 
 
 def fails(workspace: Workspace, dataset: str) -> list[Place]:

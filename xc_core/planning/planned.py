@@ -13,22 +13,22 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from xc_core import memory
-from xc_core.chain.budget import training_seconds
 from xc_core.chain.costs import gigabytes, machine
-from xc_core.chain.estimator import Cost, Estimator
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
-from xc_core.chain.pilots import Rates, Source, Timed, measured
 from xc_core.chain.runner import run_stage
-from xc_core.chain.stage_bytes import held_bytes, written_bytes
-from xc_core.chain.stage_costs import Case
 from xc_core.chain.workspace import Workspace
-from xc_core.chain.world import World
 from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import Tokenised
 from xc_core.devices import CPU, using
 from xc_core.encoders import build_encoder
 from xc_core.params import in_use
+from xc_core.planning.budget import training_seconds
+from xc_core.planning.estimator import Cost, Estimator
+from xc_core.planning.pilots import Rates, Source, Timed, measured
+from xc_core.planning.stage_bytes import held_bytes, written_bytes
+from xc_core.planning.stage_costs import Case
+from xc_core.planning.world import World
 from xc_core.progress import report
 from xc_core.recipes import Recipe, find_recipe
 

@@ -34,11 +34,11 @@ from xc_core.recipes import Recipe
 from xc_core.sampling import Documents
 from xc_core.scores import Sample, ScoreData
 from xc_core.seeds import generator
+from xc_core.train.classifier import TableData, table_task
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.state import Task
-from xc_core.train.table import TableData, table_task
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600}
 _FIXED: Final = ("encoding", "scores")

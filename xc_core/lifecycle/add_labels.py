@@ -12,14 +12,12 @@ import polars as pl
 from xc_core import artifacts
 from xc_core.artifacts import Made
 from xc_core.chain import incoming
-from xc_core.chain.arrival import Arrival, present_corpus, scratch
 from xc_core.chain.changelog import Kind
 from xc_core.chain.extension import check_extendable
 from xc_core.chain.fingerprints import fingerprint
-from xc_core.chain.plan import Status, depends, states
 from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.chain.runner import run_stage
-from xc_core.chain.update import allowing
+from xc_core.chain.status import Status, depends, states
 from xc_core.chain.workspace import Workspace
 from xc_core.data.alike import sentence as alike_sentence
 from xc_core.data.checks import Allowed
@@ -29,6 +27,8 @@ from xc_core.data.label_file import read_labels
 from xc_core.data.label_table import FILE as LABELS
 from xc_core.data.more_labels import with_more_labels
 from xc_core.errors import CorruptError, DataError, MissingError, MovedError, XCError, preview
+from xc_core.lifecycle.arrival import Arrival, present_corpus, scratch
+from xc_core.lifecycle.update import allowing
 from xc_core.linked import link_file
 from xc_core.params import plain
 from xc_core.progress import report

@@ -9,12 +9,9 @@ from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 
-from xc_core.chain import changelog, dvc_lock, incoming
-from xc_core.chain.arrival import Arrival, present_corpus, scratch
+from xc_core.chain import changelog, incoming
 from xc_core.chain.changelog import Kind
 from xc_core.chain.names import ACCEPTANCE, CHANGES, INBOX, SETTINGS
-from xc_core.chain.places import Place, places
-from xc_core.chain.update import allowing, raw_source, validation_given, written
 from xc_core.chain.workspace import PER_DATASET, Workspace, at_rest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.ingest import IngestConfig
@@ -22,6 +19,10 @@ from xc_core.data.merge import Tables
 from xc_core.data.splits import TEST
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop, drop_all
+from xc_core.lifecycle import dvc_lock
+from xc_core.lifecycle.arrival import Arrival, present_corpus, scratch
+from xc_core.lifecycle.places import Place, places
+from xc_core.lifecycle.update import allowing, raw_source, validation_given, written
 from xc_core.progress import report
 from xc_core.visible import counted
 
@@ -89,6 +90,8 @@ def forget(
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
             deleted = _derived(workspace, dataset)
             linked = _linked(workspace, [workspace.raw(dataset), workspace.folder("corpus", dataset), *deleted])
+            for place in linked:  # said now: if this process is killed, the next one finds no link
+                report(f"forget: {place.name}: {place.do}")
             drop_all(deleted)
             incoming.forget(workspace, dataset)
             changelog.redact(workspace, dataset, uids)

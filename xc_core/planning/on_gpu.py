@@ -10,11 +10,11 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
-from xc_core.chain import planned
-from xc_core.chain.estimator import Cost
-from xc_core.chain.pilots import Rates
-from xc_core.chain.stage_costs import Case, searches, trained_documents
 from xc_core.chain.workspace import Workspace
+from xc_core.planning import planned
+from xc_core.planning.estimator import Cost
+from xc_core.planning.pilots import Rates
+from xc_core.planning.stage_costs import Case, searches, trained_documents
 
 GPU_RATES: Final = "gpu-rates.json"
 """File in ``.xc`` with the rates of a GPU."""
