@@ -15,7 +15,7 @@ from xc_core.errors import UsageError
 @click.command(short_help="Show or draw the documents of the gate.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--given", type=click.Path(path_type=Path), default=None, metavar="FILE",
-              help="Parquet, CSV or JSON lines with text and labels (a list of uids), and maybe uid.")  # fmt: skip
+              help="Parquet, CSV, TSV or JSON lines with text and labels (a list of uids), and maybe uid.")  # fmt: skip
 @click.option("--redraw", is_flag=True, help="Draw again from today's corpus, as a new version.")
 def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     """Show the acceptance set of a dataset; the first call draws it.

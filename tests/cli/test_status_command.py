@@ -13,6 +13,8 @@ from tests.conftest import ToyWorld
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
+from xc_core.params import plain
+from xc_core.recipes import find_recipe
 
 EXPECTED = {"nothing": "up to date", "out of date": "out of date", "missing": "missing", "damaged": "damaged"}
 
@@ -67,6 +69,14 @@ def test_an_empty_project_and_a_dataset_without_a_recipe_name_the_next_command(
     assert ingested.code == 1, "the tokens are missing"
     assert ingested.out.splitlines()[-1] == "next: xc train --dataset new --recipe ngame"
     assert [json.loads(line)["stage"] for line in xc("status", "--json").out.splitlines()] == ["corpus", "tokens"]
+
+
+def test_settings_of_a_recipe_that_is_not_trained_are_its_own(xc: Xc, fresh: Workspace) -> None:
+    shown = YAML(typ="safe").load(xc("settings", *TOY, "--recipe", "dpr").out)
+    assert shown["encoder"] == plain(find_recipe("dpr").encoder)
+    assert not (fresh.data / "toy" / "dpr").exists()
+    xc("settings", *TOY, "--recipe", "dqr").refused(66, "no experiment 'toy_dqr'")
+    xc("settings", "--dataset", "tay", "--recipe", "dpr").refused(66, "no dataset 'tay'")
 
 
 def test_settings_shows_all_settings_of_a_dataset_or_an_experiment_and_writes_those_that_dvc_compares(

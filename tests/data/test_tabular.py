@@ -274,3 +274,45 @@ def test_numbers_in_lines_of_json_are_uids_if_the_uids_of_labels_are_numbers(
     assert dict(row[:2] for row in found["labels"]) == labels
     first = found["documents"][0][0]
     assert found["labels"][found["pairs"][0][1]][0] == str(uids[int(first[1:]) % 2])
+
+
+def sharded(folder: Path, split: str, size: int) -> None:
+    table = pq.read_table(folder / f"{split}.parquet")
+    for number, start in enumerate(range(0, len(table), size)):
+        total = -(-len(table) // size)
+        pq.write_table(table.slice(start, size), folder / f"{split}-{number:05}-of-{total:05}.parquet")
+    (folder / f"{split}.parquet").unlink()
+
+
+def test_shards_are_one_table(tmp_path: Path) -> None:
+    whole, folder = (write_world(tmp_path / name, "parquet") for name in ("whole", "shards"))
+    sharded(folder, "train", 6)
+    sharded(folder, "test", 12)
+    assert contents(read_world(folder)) == contents(read_world(whole))
+    (whole / "test.parquet").unlink()
+    (folder / "test-00000-of-00001.parquet").unlink()
+    cut = {"filters": "none", "test_fraction": 0.3}
+    assert contents(read_world(folder, **cut)) == contents(read_world(whole, **cut))
+    put = {"text": [""], "uid": ["x"], "labels": [[1]]}
+    pq.write_table(pa.table(put), folder / "train-00003-of-00010.parquet")
+    with pytest.raises(DataError, match=r"train-00003-of-00010\.parquet, row 1: found an empty text"):
+        read_world(folder, **cut)
+
+
+LAST = "train-00009-of-00010"
+
+
+@pytest.mark.parametrize(("spoil", "found"), [
+    (lambda folder: (folder / "train-00003-of-00010.parquet").unlink(), f"{LAST}.parquet, 9 shards"),
+    (lambda folder: (folder / f"{LAST}.parquet").unlink(), "train-00008-of-00010.parquet, 9 shards"),
+    (lambda folder: (folder / f"{LAST}.parquet").rename(folder / "train-00010-of-00010.parquet"), "10 shards"),
+    (lambda folder: (folder / f"{LAST}.parquet").rename(folder / f"{LAST}.csv"), f"{LAST}.csv, 10 shards"),
+    (lambda folder: (folder / "train.csv").write_text("text,labels"), "train.csv and train-00000-of-00010.parquet and"),
+])  # fmt: skip
+def test_a_table_with_a_shard_missing_is_refused(tmp_path: Path, spoil: Any, found: str) -> None:
+    folder = write_world(tmp_path / "shards", "parquet")
+    sharded(folder, "train", 6)
+    spoil(folder)
+    with pytest.raises(DataError, match=found) as caught:
+        read_world(folder)
+    assert caught.value.expected == "one table named train: 10 files from train-00000-of-00010.parquet"

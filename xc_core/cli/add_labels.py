@@ -19,7 +19,7 @@ from xc_core.visible import counted
 @click.option("--recipe", default=None, help="Extend the model of this recipe only; by default every model.")
 @device_option
 def command(file: Path, dataset: str, recipe: str | None) -> None:
-    """Add the labels of FILE: Parquet, CSV or JSON lines with uid and text, or title and content.
+    """Add the labels of FILE: Parquet, CSV, TSV or JSON lines with uid and text, or title and content.
 
     They become a new version of the corpus, and each model gets their vectors, rows and index entries: the vector of
     the text, and the row that a linear map from texts to trained rows predicts. Nothing is trained, and nothing else

@@ -12,6 +12,7 @@ import click
 
 from xc_core.artifacts import read_made
 from xc_core.chain import Workspace, changelog
+from xc_core.chain.dataset import Partition
 from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.params_file import PARTS
 from xc_core.chain.registry import versioned_stages
@@ -133,12 +134,22 @@ def _echo_json(dataset: str, recipe: str | None, found: list[State], shown: dict
 @dataset_option
 @click.option("--recipe", default=None, help="Name of the recipe; without it the settings of the dataset are shown.")
 def settings(dataset: str, recipe: str | None) -> None:
-    """Print every setting, defaults included, as YAML; update the settings files that DVC compares."""
+    """Print every setting, defaults included, as YAML; update the settings files that DVC compares.
+
+    A known recipe need not be trained: its own settings are shown.
+    """
     from ruamel.yaml import YAML
 
+    from xc_core.chain.experiment import Experiment
+    from xc_core.recipes import RECIPES
+
     workspace = Workspace.find()
-    partition = workspace.params.partition(dataset, recipe)
-    write_settings(workspace, partition)
+    partition: Partition
+    if recipe and recipe in RECIPES and workspace.params.declared(dataset, recipe) is None:
+        partition = Experiment(workspace.params.dataset(dataset), RECIPES[recipe])
+    else:
+        partition = workspace.params.partition(dataset, recipe)
+        write_settings(workspace, partition)
     stages = versioned_stages("dataset" if recipe is None else "experiment")
     content = {stage.name: plain(partition.settings(stage.name)) for stage in stages}
     if recipe is None:  # those that no stage reads come last

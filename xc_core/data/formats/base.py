@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import os
@@ -183,6 +184,7 @@ class Layout:
 
     name: str
     signature: tuple[str, ...]
+    """Patterns of names, with "|" between alternatives; each may also end in ``.gz``."""
     describe: str
     open: Callable[[Path, ReadOptions], Source]
     add_labels: Callable[[Path, pl.DataFrame, int], None] | None = None
@@ -270,7 +272,8 @@ def _matches(folder: Path, layout: Layout, *, part: bool) -> bool:
 
 
 def _absent(folder: Path, signature: tuple[str, ...]) -> list[str]:
-    return [names for names in signature if find(folder, *names.split("|")) is None]
+    present = [path.name.removesuffix(".gz") for path in folder.iterdir() if path.is_file()]
+    return [names for names in signature if not any(fnmatch.filter(present, name) for name in names.split("|"))]
 
 
 def _expected(folder: Path) -> str:

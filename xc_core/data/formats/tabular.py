@@ -10,6 +10,7 @@ guessed from rows.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -38,19 +39,17 @@ class Tabular:
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self.folder, self.options = folder, options
-        train, self._validation, self._test, self._names = (
-            _table(folder, stem) for stem in ("train", "validation", "test", "labels")
-        )
-        if train is None and not (options.part and (self._validation or self._test or self._names)):
+        self._train, self._validation, self._test = (_shards(folder, stem) for stem in ("train", "validation", "test"))
+        self._names = _table(folder, "labels")
+        if not self._train and not (options.part and (self._validation or self._test or self._names)):
             raise MissingError(f"no train table in {folder}", expected=_TRAIN, do="add the table")
-        self._train = train
         self.splits = (TRAIN, VALIDATION, TEST) if self._validation else (TRAIN, TEST)
         filters = [path for split in self.splits if (path := find(folder, _FILTERS.format(split)))]
-        self._documents = [path for path in (self._train, self._validation, self._test) if path is not None]
+        self._documents = [*self._train, *self._validation, *self._test]
         self._tables = [*self._documents, *([self._names] if self._names else [])]
         self.files = [*self._tables, *filters]
         self._ids: dict[str, int] | None = None
-        self.splits_off = self._test is None
+        self.splits_off = not self._test
 
     @property
     def has_uids(self) -> bool:
@@ -82,15 +81,13 @@ class Tabular:
             yield Block("labels column", start + 1, part, part, [""] * len(part), unit="label")
 
     def documents(self, split: str) -> Iterator[Block]:
-        """Yield the rows of the split's table."""
-        path = {VALIDATION: self._validation, TEST: self._test}.get(split) or self._train
-        if path is None:
-            return
+        """Yield the rows of the split's table, or of its shards in turn."""
+        paths = {VALIDATION: self._validation, TEST: self._test}.get(split) or self._train
         ids = self._vocabulary()
         numbers_are_rows = cache(lambda: self._names is not None and column.are_rows(self._names, ids))
-        for block, cells in table_rows(path, self.options, with_labels=True):
+        for block, cells in (row for path in paths for row in table_rows(path, self.options, with_labels=True)):
             _number(block, cells, ids, self._names, numbers_are_rows)
-            if path == self._train and self._test is None:
+            if paths == self._train and not self._test:
                 block = _part(block, split, self.options)
             if len(block):
                 yield block
@@ -98,7 +95,7 @@ class Tabular:
     def filters(self, split: str) -> Path | None:
         """Return filter_labels_{split}.txt; None if there is none. Raises DataError for one without a test table."""
         path = find(self.folder, _FILTERS.format(split))
-        if path is not None and self._test is None:
+        if path is not None and not self._test:
             raise DataError(
                 "no test table, so test rows are chosen by a hash",
                 expected="a test table: a filter file numbers the documents within train and within test",
@@ -135,6 +132,25 @@ def _table(folder: Path, stem: str) -> Path | None:
             where=str(folder),
         )
     return found[0] if found else None
+
+
+def _shards(folder: Path, stem: str) -> list[Path]:
+    """Return the file of a table, or its shards as Hugging Face names them; none if there is none."""
+    whole = [table] if (table := _table(folder, stem)) else []
+    found = sorted(path for path in folder.glob(f"{stem}-*-of-*") if path.name.endswith(ENDINGS))
+    shard = re.fullmatch(rf"{stem}-(\d+)-of-(\d+)(\..+)", found[0].name) if found else None
+    if shard is None:
+        return whole
+    first, total, ending = shard.groups()
+    wanted = [f"{stem}-{number:0{len(first)}}-of-{total}{ending}" for number in range(len(found))]
+    if whole or int(total) != len(found) or wanted != [path.name for path in found]:
+        raise DataError(
+            f"{' and '.join(path.name for path in (*whole, found[0], found[-1]))}, {len(found)} shards",
+            expected=f"one table named {stem}: {int(total):,} files from {wanted[0]}",
+            do="add the files that are missing, and delete or move others",
+            where=str(folder),
+        )
+    return found
 
 
 def table_rows(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tuple[Block, list[list[Any]]]]:
@@ -270,10 +286,10 @@ LAYOUTS.add(
     "tabular",
     Layout(
         "tabular",
-        ("|".join(_files("train")),),
+        ("|".join([*_files("train"), "train-*-of-*"]),),
         f"{_TRAIN} (columns text, labels), optionally validation.*, test.*, labels.*",
         Tabular,
         add_labels,
-        ("|".join(name for stem in ("train", "validation", "test", "labels") for name in _files(stem)),),
+        ("|".join(f for stem in ("train", "validation", "test", "labels") for f in (*_files(stem), f"{stem}-*-of-*")),),
     ),
 )
