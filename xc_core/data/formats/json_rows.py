@@ -27,7 +27,8 @@ def json_names(path: Path) -> dict[str, Any]:
 def json_batches(path: Path, options: ReadOptions, known: tuple[str, ...]) -> Iterator[dict[str, list[Any]]]:
     """Yield the rows of a file in parts: the values of those of the ``known`` fields that occur, None in rows without.
 
-    Raises DataError for the first line that is not an object, and for a uid if the first line has none.
+    Raises DataError for the first line that is not an object, for a uid if the first line has none, and for a field of
+    text that would move the texts of the parts before it to another column.
     """
     fields: set[str] = set()
     for number, raw in blocks(path, options):
@@ -35,9 +36,9 @@ def json_batches(path: Path, options: ReadOptions, known: tuple[str, ...]) -> It
         fields.update(rows[0] if number == 1 else ())
         for name in known:
             first = None if name in fields else next((row for row, found in enumerate(rows) if name in found), None)
-            if first is not None and name == "uid":
-                expected = "a uid in each line, or in none"
-                raise wrong_line("a uid, but none in the first line", expected, path, number + first)
+            if first is not None and (name == "uid" or (number > 1 and name in ("title", "text"))):
+                expected = f"a {name} in {'each' if name == 'uid' else 'the first'} line, or in none"
+                raise wrong_line(f"a {name}, but none in the first line", expected, path, number + first)
             fields.update(() if first is None else (name,))
         yield {name: [row.get(name) for row in rows] for name in known if name in fields}
 

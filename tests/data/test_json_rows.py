@@ -1,0 +1,73 @@
+"""JSON lines as tables: a file is read in parts, whose rows need not have the same fields."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from xc_core.data.formats import ReadOptions, tabular
+from xc_core.data.formats.tables import column_type
+from xc_core.errors import DataError
+from xc_core.progress import listen, silence
+
+
+@pytest.mark.parametrize(("first", "later"), [("text", "title"), ("content", "title"), ("content", "text")])
+def test_a_field_that_would_move_the_texts_of_earlier_parts_is_refused(tmp_path: Path, first: str, later: str) -> None:
+    """A single content is the title of a document; beside a title it is the content. Parts must not differ in this."""
+    rows = [{first: "words " * 9, "labels": ["a"]} for _ in range(4)]
+    (tmp_path / "train.jsonl").write_text("\n".join(json.dumps(row) for row in [*rows, rows[0] | {later: "x"}]))
+    (tmp_path / "test.csv").write_text("text,labels\nx,a\n")
+    with pytest.raises(DataError, match=f"found a {later}, but none in the first line") as found:
+        list(tabular.Tabular(tmp_path, ReadOptions(block_bytes=80)).documents("train"))
+    assert (found.value.where, found.value.expected) == (
+        "train.jsonl, line 5",
+        f"a {later} in the first line, or in none",
+    )
+
+
+def test_a_field_of_lines_of_json_that_no_earlier_part_has_is_read(tmp_path: Path) -> None:
+    rows = [{"text": "words " * 9, "labels": ["a"]} for _ in range(4)]
+    rows.append(rows[0] | {"content": "more", "group": 7})
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "test.csv").write_text("text,labels\nx,a\n")
+    *_, last = tabular.Tabular(tmp_path, ReadOptions(block_bytes=80)).documents("train")
+    assert (last.uids, last.contents, last.groups) == (["train-5"], ["more"], ["7"])
+
+
+@pytest.mark.parametrize("size", [80, 200])
+@pytest.mark.parametrize("more", [[{"uid": "x"}], [{}, {}, {"uid": "x"}]])
+def test_a_uid_in_some_lines_only_is_refused_in_each_part(
+    tmp_path: Path, more: list[dict[str, str]], size: int
+) -> None:
+    rows = [{"text": "words " * 9, "labels": ["a"]} for _ in range(4)]
+    rows += [rows[0] | field for field in more]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError, match="found a uid, but none in the first line") as found:
+        list(tabular.Tabular(tmp_path, ReadOptions(block_bytes=size)).documents("train"))
+    assert found.value.where == f"train.jsonl, line {len(rows)}"
+
+
+def test_lists_in_lines_of_json_are_never_cut(tmp_path: Path) -> None:
+    """So no separator is proposed: names with commas are common."""
+    lines: list[str] = []
+    for cells, proposes in ((["a, b", "c, d"], False), ("a, b;c, d", True)):
+        (tmp_path / "train.jsonl").write_text("\n".join([json.dumps({"text": "words", "labels": cells})] * 20))
+        listen(lines.append)
+        try:
+            (block,) = tabular.Tabular(tmp_path, ReadOptions()).labels()
+        finally:
+            silence()
+        assert block.uids == ["a, b", "c, d"]
+        assert any("--label-separator" in line for line in lines) is proposes
+        assert column_type(tmp_path / "train.jsonl", "labels") == (pa.string() if proposes else pa.list_(pa.string()))
+
+
+@pytest.mark.parametrize(("value", "number"), [("5", True), ("true", False), ("5.0", False), ('"5"', False)])
+def test_uids_of_labels_in_lines_of_json_are_numbers_if_the_first_is_one(
+    tmp_path: Path, value: str, number: bool
+) -> None:
+    (tmp_path / "labels.jsonl").write_text(f'{{"uid": {value}, "text": "x"}}')
+    assert pa.types.is_integer(column_type(tmp_path / "labels.jsonl", "uid")) is number
