@@ -284,6 +284,19 @@ def test_a_link_is_replaced_and_what_it_points_to_is_named_and_stays(tmp_path: P
     assert line.startswith(f"note: {tmp_path / 'folder'} was a link; {old} stays as it is")
 
 
+def test_a_link_to_nothing_is_refused_without_a_word_about_what_was_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").symlink_to(tmp_path / "gone")
+    lines: list[str] = []
+    listen(lines.append)
+    try:
+        refused = pytest.raises(StorageError, match="a file where a folder should be")
+        with refused, artifacts.building(tmp_path / "folder", kind="k") as build:
+            build.json("a.json", 1)
+    finally:
+        silence()
+    assert not lines and (tmp_path / "folder").is_symlink()
+
+
 def test_install_copies_from_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = os.rename
 

@@ -242,7 +242,7 @@ def sync(path: Path) -> None:
 
 def _exchange(new: Path, old: Path) -> None:
     """Put ``new`` in place of ``old``; the old folder is left under the name of ``new``, or deleted."""
-    if old.is_symlink():  # replaced, not followed: what it points to may belong to another project
+    if old.is_symlink() and old.exists():  # replaced, not followed: what it points to may belong to another project
         report(f"note: {old} was a link; {old.resolve()} stays as it is, and the new files are in the project")
     if not old.exists():
         new.rename(old)
