@@ -207,8 +207,16 @@ def test_a_file_that_may_not_be_written_is_named_with_its_owner_and_mode_and_tho
 
 def test_a_name_that_is_too_long_is_called_so(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 300)
-    with pytest.raises(StorageError, match="a name that is too long"), artifacts.writing(path):
+    with pytest.raises(StorageError, match="a name that is too long") as refused, artifacts.writing(path):
         path.touch()
+    assert refused.value.do == "use a shorter name or path, then run the same command again"
+
+
+def test_at_a_limit_on_the_size_of_files_space_is_no_advice(tmp_path: Path) -> None:
+    error = OSError(errno.EFBIG, "File too large")
+    refused = errors.storage_error(storage_reason(error, tmp_path), tmp_path, error)
+    assert refused.do == "raise the limit (ulimit -f), then run the same command again"
+    assert "free space" not in refused.expected
 
 
 def test_on_a_full_disk_any_error_but_a_described_one_is_a_storage_error(

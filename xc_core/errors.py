@@ -50,6 +50,7 @@ _WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EE
 """Those that no reading has."""
 _IN_THE_WAY: Final = tuple(_REFUSALS[number] for number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP))
 """Those that neither space nor permission helps."""
+_HELPS: Final = {errno.EFBIG: "raise the limit (ulimit -f)", errno.ENAMETOOLONG: "use a shorter name or path"}
 LINK_LOOP: Final = "Symlink loop from"
 """What Path.resolve writes in a RuntimeError, up to Python 3.12."""
 _IN_WORDS: Final = {
@@ -282,11 +283,8 @@ def shortage(error: BaseException) -> ShortageError | None:
             expected="memory for it, and a disk that is not mounted noexec",
             do="raise the limit (ulimit -v), use a machine with more memory, or put the installation on another disk",
         )
-    if not (
-        isinstance(error, MemoryError)
-        or any(words in str(error).partition("\n")[0] for words in _NO_MEMORY)
-        or type(error).__name__ == "OutOfMemoryError"
-    ):
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if not memory and not any(words in str(error).partition("\n")[0] for words in _NO_MEMORY):
         return None
     others = ", or end other work on the GPU (nvidia-smi lists it)" if "CUDA" in str(error) else ""
     return ShortageError(
@@ -315,11 +313,13 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
             expected="files that can be read, and permission to do so; existing files are untouched",
             do="fix the permission or the disk, then run the same command again",
         )
-    denied = reason.startswith(_REFUSALS[errno.EACCES])
-    fix = f"fix the permission ({_owners(_nearest(path))})" if denied else "free space or fix the permission"
+    other = next((words for number, words in _HELPS.items() if reason.startswith(_REFUSALS[number])), "")
+    denied = f" ({_owners(_nearest(path))})" if reason.startswith(_REFUSALS[errno.EACCES]) else ""
+    fix = f"fix the permission{denied}" if denied else other or "free space or fix the permission"
+    needs = "a file that can be written" if other else "free space and permission to write"
     return StorageError(
         f"{reason} while writing {path}",
-        expected="free space and permission to write; existing files are untouched",
+        expected=f"{needs}; existing files are untouched",
         do=f"{fix}, then run the same command again",
     )
 
