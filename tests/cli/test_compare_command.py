@@ -233,6 +233,20 @@ def test_validation_documents_of_which_one_model_leaves_a_label_out_are_left_out
     xc("compare", *VALIDATION, "a", "b").refused(66, "with the same labels for both", "the same classifier.refit")
 
 
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_fusion_of_an_earlier_version_is_compared_by_the_figures_that_it_has(
+    xc: Xc, of: dict[str, StoredFigures | None], tmp_path: Path, order: tuple[str, str]
+) -> None:
+    for name, metrics in (("a", ("P_at_1", *RECALL.values())), ("b", ("P_at_1",))):
+        ones = dict.fromkeys(metrics, np.ones(3))
+        of[name] = file = StoredFigures(tmp_path / f"{name}.npz")
+        file.write({"fusion": PerDocument(ones, ones)}, metrics, np.arange(3))
+    ended = xc("compare", *VALIDATION, *order)
+    assert [line.split()[0] for line in ended.out.splitlines()[1:]] == ["P@1"]
+    assert "the fusion of b has no figures of head" in ended.err and "the fusion of a has no figures" not in ended.err
+    assert "xc run fusion --dataset toy --recipe b --force" in ended.err
+
+
 def test_a_recipe_need_not_be_evaluated_to_be_compared_on_validation_documents(xc: Xc, own: Workspace) -> None:
     shutil.rmtree(own.folder("evaluation", "toy", "ngame"))
     assert xc("compare", *VALIDATION, "ngame", "ngame:sum").code == 0

@@ -14,9 +14,9 @@ from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics import ranking
 from xc_core.metrics import report as report_module
-from xc_core.metrics.names import BINS
+from xc_core.metrics.names import BINS, RECALL
 from xc_core.metrics.ranking import PerDocument, per_document
-from xc_core.metrics.report import decile_edges, intervals, report
+from xc_core.metrics.report import by_document, decile_edges, in_bins, intervals, report
 from xc_core.shapes import Shortlist
 
 
@@ -58,6 +58,19 @@ def test_each_bin_and_decile_equals_the_slow_twin() -> None:
         chosen = {i for i, count in enumerate(frequency.tolist()) if low <= count <= high}
         expected = naive.by_frequency(ranked, positives, chosen)
         assert {name: part[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("k", [1, 4, 5, 6, 12])
+def test_the_recall_of_a_bin_counts_the_first_five_labels_of_each_document(k: int) -> None:
+    ranked, truth, frequency = world(k, 40, 60, k)
+    figures = by_document(ranked, truth, np.ones(60), dict(in_bins(frequency)))
+    assert len(BINS) == len(RECALL)
+    for name, low, high in BINS:
+        own = {label for label in range(60) if frequency[label] >= low and (high is None or frequency[label] <= high)}
+        true = [own.intersection(truth.rows(np.array([doc])).indices.tolist()) for doc in range(40)]
+        found = [len(labels.intersection(ids[:5])) for labels, ids in zip(true, ranked.ids_NK.tolist(), strict=True)]
+        assert figures.num[RECALL[name]].tolist() == found
+        assert figures.den[RECALL[name]].tolist() == list(map(len, true))
 
 
 def test_deciles_are_ranges_without_gaps_that_hold_about_a_tenth_of_the_positives_each() -> None:
