@@ -17,6 +17,7 @@ from xc_core.data.splits import VALIDATION
 from xc_core.fusion import FittedFusion
 from xc_core.fusion.base import RULE
 from xc_core.metrics.evaluation import FUSION
+from xc_core.metrics.names import RECALL
 from xc_core.metrics.stored import StoredFigures
 from xc_core.metrics.validation import open_validation
 from xc_core.params import deep_merged
@@ -63,6 +64,25 @@ def test_each_figure_belongs_to_its_document(workspace: Workspace) -> None:
     right_N = corpus.labels.contains(rows, best_N.astype(np.int32))
     assert 0 < right_N.sum() < len(rows)
     np.testing.assert_array_equal(figures.num["P_at_1"], right_N)
+
+
+def test_bins_count_train_and_validation_documents_as_those_of_the_report(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A label of the toy has more than 20 of them with its test documents and without, so a lower end is moved."""
+    corpus = open_corpus(workspace)
+    published_L, all_L = corpus.published_train().frequency_L(), corpus.labels.frequency_L()
+    most = int(published_L.max())
+    assert (all_L > most).any()
+    monkeypatch.setattr(
+        "xc_core.metrics.report.BINS", (("tail", 0, most - 1), ("torso", most, most), ("head", most + 1, None))
+    )
+    run_stage(workspace, "fusion", "toy", "ngame", force=True)
+    figures, truth = opened(workspace).of("label_text"), corpus.labels.rows(opened(workspace).rows)
+    assert figures is not None
+    torso = [int((published_L[truth.rows(np.array([row])).indices] == most).sum()) for row in range(len(truth))]
+    assert figures.den[RECALL["torso"]].tolist() == torso
+    assert any(torso) and not figures.den[RECALL["head"]].any()
 
 
 def test_the_served_model_is_measured_at_the_default_of_its_dial(
