@@ -147,8 +147,8 @@ def page(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
     place.write_text(f"a\n{gpu_proof.BEGIN}\nold\n{gpu_proof.END}\nb\n", "utf-8")
     monkeypatch.chdir(workspace.root)
     monkeypatch.delenv(DEVICE, raising=False)
-    pieces = {name: partial(lambda name, device, sizes: [Row(name, "1 ms")], name) for name in gpu_pieces.PIECES}
-    monkeypatch.setattr(gpu_proof, "PIECES", pieces)
+    for name in gpu_pieces.PIECES:
+        monkeypatch.setitem(gpu_pieces.PIECES, name, partial(lambda name, device, sizes: [Row(name, "1 ms")], name))
     monkeypatch.setattr(gpu_proof, "rates", lambda device, sizes: {"device": "toy"})
     monkeypatch.setattr(gpu_proof, "recipe_rows", lambda workspace, dataset, budget, name: [Row(name, "P@1 1.00")])
     return place
