@@ -250,7 +250,7 @@ def test_lines_of_json_need_no_field_that_may_be_missing(tmp_path: Path, start: 
     ]
     (tmp_path / "world" / "train.jsonl").write_bytes((start + break_.join(rows)).encode())
     (tmp_path / "world" / "test.ndjson").write_text(LINE % (99, "a moat", '["C"]'))
-    with pytest.raises(DataError, match="title and content, or one of them with text"):
+    with pytest.raises(DataError, match="line 19: found a title, but none in the first line"):
         read_world(tmp_path / "world")
     rows[18:] = [row.replace("title", "text").replace('"content"', '"text": null, "content"') for row in rows[18:]]
     (tmp_path / "world" / "train.jsonl").write_bytes((start + break_.join(rows)).encode())

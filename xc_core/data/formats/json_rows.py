@@ -36,7 +36,7 @@ def json_batches(path: Path, options: ReadOptions, known: tuple[str, ...]) -> It
         fields.update(rows[0] if number == 1 else ())
         for name in known:
             first = None if name in fields else next((row for row, found in enumerate(rows) if name in found), None)
-            if first is not None and (name == "uid" or (number > 1 and name in ("title", "text"))):
+            if first is not None and name in ("uid", "title", "text"):
                 expected = f"a {name} in {'each' if name == 'uid' else 'the first'} line, or in none"
                 raise wrong_line(f"a {name}, but none in the first line", expected, path, number + first)
             fields.update(() if first is None else (name,))
