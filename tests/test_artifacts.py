@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from tests.artefacts import content_of, neighbours, put, started, text_of
 from tests.processes import open_files
-from xc_core import artifacts
+from xc_core import artifacts, leftovers
 from xc_core.errors import CorruptError, MissingError, StorageError, XCError
 from xc_core.progress import listen, silence
 
@@ -376,7 +376,7 @@ def test_what_is_not_kept_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_signal_in_the_middle_of_a_deletion_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, asked = artifacts.drop, []
+    whole, asked = leftovers.drop, []
 
     def drop(path: Path) -> None:
         if not asked:

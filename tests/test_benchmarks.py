@@ -16,6 +16,7 @@ import benchmarks.__main__
 from benchmarks import harness, many_labels
 from benchmarks.cases import CASES, QUICK, data, fusion
 from benchmarks.harness import Row, compare, read_floors, slower, table, write_floors
+from xc_core.chain.costs import processor
 from xc_core.errors import CorruptError
 
 
@@ -103,9 +104,9 @@ def test_a_ratio_that_is_low_twice_fails_the_check_and_one_that_is_low_once_does
 def test_the_widest_units_are_named(tmp_path: Path) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("model name\t: a name\nflags\t\t: fpu avx2 avx512f fma\n")
-    assert harness.this_processor(info) == f"{harness.processor()} (AVX-512)"
+    assert harness.this_processor(info) == f"{processor()} (AVX-512)"
     info.write_text("flags\t\t: fpu\n")
-    assert harness.this_processor(info) == harness.processor()
+    assert harness.this_processor(info) == processor()
 
 
 def test_recorded_ratios_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from benchmarks import gpu_pieces, gpu_proof
 from benchmarks.gpu_pieces import Row, Sizes
 from tests.card import CARD
 from xc_core.chain import Workspace
+from xc_core.classifiers import LabelTable
 from xc_core.devices import CPU, Device, num_cards
 from xc_core.encoders import EncoderConfig
 from xc_core.environment import DEVICE
@@ -58,11 +59,10 @@ def test_losses_on_another_device_are_within_the_tolerance() -> None:
 def test_a_label_step_holds_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten million rows are 15 GB: two tables do not fit on many cards."""
     given: list[int] = []
-    table = gpu_pieces.LabelTable
     monkeypatch.setattr(
         gpu_pieces,
         "LabelTable",
-        lambda rows, *rest: given.append(rows.untyped_storage().nbytes()) or table(rows, *rest),
+        lambda rows, *rest: given.append(rows.untyped_storage().nbytes()) or LabelTable(rows, *rest),
     )
     gpu_pieces._label_step.__wrapped__(CPU, TOY, 300)
     assert given == [4]
@@ -147,8 +147,8 @@ def page(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
     place.write_text(f"a\n{gpu_proof.BEGIN}\nold\n{gpu_proof.END}\nb\n", "utf-8")
     monkeypatch.chdir(workspace.root)
     monkeypatch.delenv(DEVICE, raising=False)
-    pieces = {name: partial(lambda name, device, sizes: [Row(name, "1 ms")], name) for name in gpu_pieces.PIECES}
-    monkeypatch.setattr(gpu_proof, "PIECES", pieces)
+    for name in gpu_pieces.PIECES:
+        monkeypatch.setitem(gpu_pieces.PIECES, name, partial(lambda name, device, sizes: [Row(name, "1 ms")], name))
     monkeypatch.setattr(gpu_proof, "rates", lambda device, sizes: {"device": "toy"})
     monkeypatch.setattr(gpu_proof, "recipe_rows", lambda workspace, dataset, budget, name: [Row(name, "P@1 1.00")])
     return place
@@ -185,7 +185,7 @@ def test_a_piece_or_recipe_that_fails_is_a_row_and_the_rest_goes_on(
             raise gpu_proof.ChildError(f"xc train of {name} ending with exit code 71", expected="", do="")
         return [Row(name, "P@1 1.00")]
 
-    monkeypatch.setitem(gpu_proof.PIECES, "labels", no_memory)
+    monkeypatch.setitem(gpu_pieces.PIECES, "labels", no_memory)
     monkeypatch.setattr(gpu_proof, "recipe_rows", child)
     done = prove()
     assert done.exit_code == 1

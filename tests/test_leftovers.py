@@ -76,7 +76,7 @@ def test_a_living_process_protects_on_a_disk_without_locks(
     def refuse(*_: object) -> None:
         raise OSError(9, "no locks")
 
-    monkeypatch.setattr(leftovers.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     process, folder = builder
     assert not abandoned(folder, process.pid)
     process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import time
@@ -108,7 +109,7 @@ def test_a_disk_without_locks_is_not_called_busy(tmp_path: Path, monkeypatch: py
     def flock(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(StorageError, match=r"/x: found a disk that gives no file locks \(No locks available\)"):
         locked(tmp_path / "x", "the thing", patience=30).__enter__()
 

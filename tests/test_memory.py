@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from xc_core import memory
@@ -86,8 +88,8 @@ def test_the_limit_of_a_control_group_counts_and_its_cache_is_free(
 
 
 def test_the_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = memory.psutil.Process().memory_info().vms
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (used + (64 << 20), -1))
+    used = psutil.Process().memory_info().vms
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (used + (64 << 20), -1))
     assert memory.total_bytes() == used + (64 << 20)
     assert 0 <= memory.free_bytes() < 128 << 20
 
@@ -96,4 +98,4 @@ def test_a_system_without_control_groups_has_the_memory_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "_OWN", tmp_path / "none")
-    assert 0 < memory.free_bytes() < memory.total_bytes() == memory.psutil.virtual_memory().total
+    assert 0 < memory.free_bytes() < memory.total_bytes() == psutil.virtual_memory().total

@@ -10,6 +10,7 @@ from benchmarks import peers
 from benchmarks.peers import PEERS, Data, added, as_matrix, best, measure, votes
 from tests.conftest import open_corpus
 from xc_core.chain import Workspace
+from xc_core.encoders import build_encoder
 from xc_core.metrics.names import TABLE
 from xc_core.shapes import PAD_ID, Shortlist
 
@@ -58,8 +59,10 @@ def test_on_the_toy_world_words_name_the_labels_and_each_peer_beats_chance(train
 def test_a_model_is_asked_as_it_was_trained(
     trained: Workspace, monkeypatch: pytest.MonkeyPatch, declared: str | None, pooling: str
 ) -> None:
-    build, asked = peers.build_encoder, []
+    asked = []
     monkeypatch.setattr(peers, "declared_pooling", {"bag": declared}.__getitem__)
-    monkeypatch.setattr(peers, "build_encoder", lambda own, size, seed: asked.append(own) or build(own, size, seed))
+    monkeypatch.setattr(
+        peers, "build_encoder", lambda own, size, seed: asked.append(own) or build_encoder(own, size, seed)
+    )
     Data(open_corpus(trained), "bag").embedded(["river0 castle1"])
     assert [config.pooling for config in asked] == [pooling]

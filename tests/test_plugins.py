@@ -6,6 +6,7 @@ import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def provide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provide
     monkeypatch.setattr(PLUGGED, "_parts", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     entries: list[EntryPoint] = []
-    monkeypatch.setattr(plugins.metadata, "entry_points", lambda group: entries if group == GROUP else [])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == GROUP else [])
     plugins._load_once.cache_clear()
 
     def add(**modules: str) -> None:

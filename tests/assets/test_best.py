@@ -80,7 +80,7 @@ def gated(versions: Registry, own: Workspace, monkeypatch: pytest.MonkeyPatch) -
     found = Gated(versions, own)
     monkeypatch.setattr(acceptance, "measured", found.measured)
     monkeypatch.setattr(released_versions, "download", found.download)
-    whole: Callable[..., Path | None] = registry.own_folder
+    whole: Callable[..., Path | None] = vars(registry)["own_folder"]  # that of the fixture
     monkeypatch.setattr(
         registry, "own_folder", lambda one, root: None if int(one.version) in found.gone else whole(one, root)
     )

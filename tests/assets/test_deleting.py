@@ -17,6 +17,7 @@ from assets.settings import local_folder
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core import leftovers
+from xc_core.artifacts import write_file
 from xc_core.chain import Workspace, incoming
 from xc_core.chain.reports import write_report
 from xc_core.chain.workspace import training, working
@@ -79,12 +80,11 @@ def test_an_experiment_goes_with_its_files_and_entries_and_nothing_else_does(xc:
 
 def test_on_a_full_disk_files_go_first(xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new dvc.lock needs a block, which the files of the experiment have."""
-    write = dvc_lock.write_file
 
     def written(path: Path, content: bytes) -> None:
         if files(full) & set(OWN):
             raise StorageError("a full disk", expected="free space", do="free space")
-        write(path, content)
+        write_file(path, content)
 
     monkeypatch.setattr(dvc_lock, "write_file", written)
     done = xc("delete", *NGAME, "--yes")

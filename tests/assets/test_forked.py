@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from assets import forked, processes
+from assets import forked
 from assets.forked import Forked
 from assets.processes import ProcessFailedError, StageProcesses, stop
 from tests.assets.stand_ins import describe, die, outlive, tidy, wait
@@ -146,7 +146,7 @@ def test_from_the_third_stage_of_a_run_on_stages_are_forked(monkeypatch: pytest.
 
     monkeypatch.setattr(forked, "prepare", prepare)
     monkeypatch.setattr(forked, "Forked", fork)
-    monkeypatch.setattr(processes.subprocess, "Popen", cold)
+    monkeypatch.setattr(subprocess, "Popen", cold)
     of_run = StageProcesses()
     for _ in range(4):
         of_run._start(["run", "x"], "/here", {"A": "1"})
@@ -156,7 +156,7 @@ def test_from_the_third_stage_of_a_run_on_stages_are_forked(monkeypatch: pytest.
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
 def test_on_another_system_than_linux_processes_are_not_forked(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
-    monkeypatch.setattr(forked.sys, "platform", system)
+    monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(forkserver, "ensure_running", lambda: None)
     assert not forked.prepare()
 

@@ -12,6 +12,7 @@ from mlflow.exceptions import MlflowException
 from assets.release import aliases, gate, registry
 from assets.release.gate import Limits, Line, Verdict
 from assets.release.registry import Released
+from assets.release.versions import set_page
 from tests.assets.conftest import Registry, failing
 from xc_core.chain.dataset import ReleaseConfig
 from xc_core.errors import MovedError, RefusedError
@@ -229,7 +230,7 @@ def test_by_the_manual_policy_a_model_that_passes_waits_as_challenger(versions: 
 
 def another_becomes_champion(versions: Registry, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``version`` become champion while the next verdict is recorded."""
-    pages, set_page = [version], registry.set_page
+    pages = [version]
 
     def meanwhile(*given: Any) -> None:
         if pages:

@@ -28,7 +28,7 @@ from assets.release import aliases, champions, health, lineage, registry, repair
 from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
-from assets.release.origin import ARTEFACTS, FOLDER, origin
+from assets.release.origin import ARTEFACTS, DIFF, FOLDER, origin
 from assets.release.page import Page, log_page
 from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Candidate, Released
@@ -258,7 +258,7 @@ def test_the_origin_keeps_each_byte_of_a_file_that_is_not_utf8(own: Workspace, s
     log_page(store.client, run.run_id, "", Page(), origin(own, "toy", "ngame"))
     kept = Path(store.client.download_artifacts(run.run_id, FOLDER))
     assert (kept / "constraints.txt").read_bytes() == b"# caf\xe9\n"
-    assert b"\n-one\n+th\xe9\n" in (kept / lineage.DIFF).read_bytes()
+    assert b"\n-one\n+th\xe9\n" in (kept / DIFF).read_bytes()
     assert (kept / "params.yaml").read_bytes() == (own.root / "params.yaml").read_bytes()
 
 
@@ -330,7 +330,7 @@ def test_a_version_outlives_its_run(
 
 
 def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = {"params.yaml": "a", "data/toy/raw.dvc": "b", ARTEFACTS: "{}", lineage.DIFF: "c", "environment.txt": "d"}
+    recorded = {"params.yaml": "a", "data/toy/raw.dvc": "b", ARTEFACTS: "{}", DIFF: "c", "environment.txt": "d"}
     files = {name: tmp_path / "recorded" / name for name in recorded}
     for name, path in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ import pytest
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
 from xc_core.chain import STAGES, Workspace, run_stage, runner
 from xc_core.chain.registry import Stage
+from xc_core.chain.status import states
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -144,7 +145,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "code", code)
-        patch.setattr(runner, "states", WATCH.deaf(runner.states))  # the leaderboard asks which evaluations are stale
+        patch.setattr(runner, "states", WATCH.deaf(states))  # the leaderboard asks which evaluations are stale
         yield found
 
 

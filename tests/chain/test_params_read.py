@@ -114,6 +114,12 @@ def test_a_wrong_params_file_is_a_config_error_that_names_the_place(name: str, b
     assert caught.value.exit_code == 78
 
 
+def test_an_entry_of_the_stage_that_version_0_1_had_is_to_be_deleted(bare: Workspace) -> None:
+    with pytest.raises(ConfigError, match="delete the entry") as caught:
+        write(bare, WRONG["an unknown stage"][0].replace("encodr", "index")).params.experiment("toy", "ngame")
+    assert "ngame.index" in caught.value.found
+
+
 def test_bytes_that_are_no_text_are_a_config_error(bare: Workspace) -> None:
     (bare.root / "params.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="that cannot be read"):

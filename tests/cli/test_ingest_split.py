@@ -12,8 +12,9 @@ from tests.cli.conftest import Ended, Xc
 from tests.conftest import ToyWorld
 from tests.data.worlds import files_of
 from xc_core import artifacts
-from xc_core.chain import Workspace
+from xc_core.chain import Workspace, recut_corpus
 from xc_core.cli import ingest as module
+from xc_core.data.ingest import ingest as read
 from xc_core.stages import corpus as corpus_stage
 
 
@@ -82,7 +83,6 @@ def test_the_files_are_read_once_if_the_first_corpus_has_all_that_families_need(
         calls.append(given)
         read(*given)
 
-    read = corpus_stage.ingest
     folder = world.write(tmp_path / "drop")
     with monkeypatch.context() as patch:
         patch.setattr(corpus_stage, "ingest", counted)
@@ -105,9 +105,8 @@ def test_files_that_change_between_the_two_corpora_are_refused(
         world = family_world()
         world.train[0]["title"] = "another title"
         world.write(raw)
-        return again(*given)
+        return recut_corpus(*given)
 
-    again = module.recut_corpus
     with monkeypatch.context() as patch:
         patch.setattr(module, "recut_corpus", changes_a_file)
         ended = xc("ingest", raw, "--dataset", "new")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -234,7 +235,7 @@ def test_a_training_that_cannot_end_is_warned_of_before_it_starts(
     monkeypatch.setattr(memory, "total_bytes", lambda: 100 << 20)
     (line,) = planned.obstacles(fresh, experiment)
     assert "of memory, and this machine has 105 MB" in line
-    monkeypatch.setattr(planned.shutil, "disk_usage", lambda _: type("Disk", (), {"free": 1000})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Disk", (), {"free": 1000})())
     assert "of the disk are free" in planned.obstacles(fresh, experiment)[1]
     ended = xc("train", "--dataset", "toy", "--recipe", "ngame", "--until", "tokens")
     assert "warning" not in ended.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ import pytest
 
 from tests.cli.conftest import NGAME, Xc
 from tests.conftest import TOPICS
-from xc_core import artifacts, locks
+from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
 from xc_core.cli.predict import _answer_file
@@ -185,7 +186,7 @@ def test_two_processes_never_mix_their_answers_in_one_output(tmp_path: Path) -> 
 
 
 def test_a_disk_without_locks_may_hold_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks.fcntl, "flock", _no_locks)
+    monkeypatch.setattr(fcntl, "flock", _no_locks)
     assert Job(write(tmp_path / "x.parquet", TEXTS), tmp_path / "y.jsonl", "text", "q").run(answer) == 50
 
 

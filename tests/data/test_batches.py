@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xc_core.data import batches
 from xc_core.data.batches import by_length
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
@@ -115,6 +114,6 @@ def test_work_grows_with_the_number_of_rows_only(shape: str, monkeypatch: pytest
         "heavy tail": (500 / (np.arange(size) % 499 + 1)).astype(np.int64),
     }[shape]
     real = np.searchsorted
-    monkeypatch.setattr(batches.np, "searchsorted", lambda a, v, side: (seen.append(len(a)), real(a, v, side))[1])
+    monkeypatch.setattr(np, "searchsorted", lambda a, v, side: (seen.append(len(a)), real(a, v, side))[1])
     chunks = by_length(lengths, 4096)
     assert len(seen) == len(chunks) and sum(seen) < 4 * size, f"{sum(seen)} elements in {len(seen)} windows"

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.data.spoil import drop_key, put, put_json
 from tests.data.worlds import contents, facts_of, read_world, small_world, write_world
 from xc_core.data.formats import ReadOptions
-from xc_core.data.formats.xc_json import XCJson, object_of
+from xc_core.data.formats.json_rows import object_of
+from xc_core.data.formats.xc_json import XCJson
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import DataError
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import layer_norm
 
 from tests.card import CARD
 from tests.train.steps import small_bert
@@ -18,6 +19,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.devices import CPU, Device
 from xc_core.encoders import Encoder, EncoderConfig, build_encoder, embed, flat, transformer
 from xc_core.encoders.base import Group, Precision
+from xc_core.progress import Meter
 from xc_core.shapes import TokenBatch
 
 MASK_BT = torch.arange(7) < torch.tensor([[7], [2], [0], [1], [5]])
@@ -87,8 +89,7 @@ def test_the_tokens_of_a_text_read_no_other_text_and_no_padding() -> None:
 def test_in_bf16_sums_and_normalisations_are_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     """As near to fp32 as autocast. With sums in bf16 too, vectors were twice as far."""
     sums: list[Tensor] = []
-    normed = flat.layer_norm
-    monkeypatch.setattr(flat, "layer_norm", lambda given, *more: sums.append(given) or normed(given, *more))
+    monkeypatch.setattr(flat, "layer_norm", lambda given, *more: sums.append(given) or layer_norm(given, *more))
     encoder, half = made().eval(), made(precision=Precision.BF16).eval()
     mask_BT = torch.arange(12) < 1 + torch.arange(200).unsqueeze(1) % 12
     ids_BT = torch.randint(1, 30, mask_BT.shape, generator=torch.Generator().manual_seed(2)) * mask_BT
@@ -180,7 +181,7 @@ def test_texts_of_similar_length_are_padded_together(
     assert [[len(each.mask_BT) for each in groups] for groups in passes.batches] == expected
     torch.testing.assert_close(embed.encode_rows(encoder, store, rows).detach().cpu(), theirs, rtol=0, atol=1e-6)
     out, counted = np.empty((7, encoder.width), np.float32), list[int]()
-    monkeypatch.setattr(embed.Meter, "update", lambda _, tokens: counted.append(tokens))
+    monkeypatch.setattr(Meter, "update", lambda _, tokens: counted.append(tokens))
     embed.embed_rows(encoder, store, rows, out, "texts")
     np.testing.assert_allclose(out, theirs.numpy(), rtol=0, atol=1e-6)
     assert sum(counted) == 3 * 4 + 4 * 12

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -199,8 +200,8 @@ def test_a_name_that_the_hub_does_not_have_is_reported_with_what_to_do(monkeypat
 @pytest.fixture
 def minilm_is_installed() -> None:
     try:
-        pretrained.metadata.distribution(pretrained.MINILM_PACKAGE)
-    except pretrained.metadata.PackageNotFoundError:
+        metadata.distribution(pretrained.MINILM_PACKAGE)
+    except metadata.PackageNotFoundError:
         pytest.skip(f"the extra minilm ({pretrained.MINILM_PACKAGE}) is not installed")
 
 

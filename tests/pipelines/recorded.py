@@ -22,6 +22,7 @@ from assets.release.judge import Judge
 from pipelines.definitions import build
 from tests.pipelines.conftest import QUIET
 from xc_core.chain import Workspace
+from xc_core.git import project_checkout
 
 
 @dataclass
@@ -78,7 +79,7 @@ def record(
             recorded.during(arguments["arguments"])
 
         monkeypatch.setattr(StageProcesses, "run", process)
-        monkeypatch.setattr(stages, "project_checkout", cache(stages.project_checkout))  # half the time of a job
+        monkeypatch.setattr(stages, "project_checkout", cache(project_checkout))  # half the time of a job
         return recorded
 
     return start

@@ -11,8 +11,9 @@ import dagster as dg
 import pytest
 
 from assets.partitions import experiment_key, split_key
+from assets.stages import ASSETS
 from pipelines import graph
-from pipelines.definitions import ASSETS, build
+from pipelines.definitions import build
 from tests.conftest import make_workspace
 from xc_core.chain import STAGES
 from xc_core.errors import ConfigError, UsageError

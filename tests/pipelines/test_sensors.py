@@ -20,6 +20,7 @@ from tests.pipelines.conftest import QUIET
 from tests.pipelines.ticker import Ticker
 from xc_core import artifacts
 from xc_core.chain import Workspace
+from xc_core.chain.status import Status
 from xc_core.lifecycle.drift import Answer, Record, Verdict
 
 
@@ -269,7 +270,7 @@ def test_a_cursor_that_the_sensor_did_not_write_counts_as_none(
     workspace: Workspace, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, name: str, cursor: str
 ) -> None:
     """A person can set it in the UI, and a newer version may have written it: every tick would fail."""
-    found = staleness.Verdict("corpus", "toy", staleness.Status.FRESH, "")
+    found = staleness.Verdict("corpus", "toy", Status.FRESH, "")
     monkeypatch.setattr(staleness, "verdicts", lambda workspace: [found])
     ticker = Ticker(workspace, instance, name)
     ticker.tick()

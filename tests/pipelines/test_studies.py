@@ -15,6 +15,7 @@ from tests.conftest import make_workspace
 from tests.pipelines.ticker import Ticker
 from tests.tune.records import study, trial
 from xc_core.chain import Workspace
+from xc_core.tune import record
 from xc_core.tune.record import StudyRecord, record_file, study_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -71,7 +72,7 @@ def test_a_study_that_is_deleted_while_the_sensor_looks_hides_no_other(
 ) -> None:
     workspace = make_workspace(tmp_path)
     write(workspace, study(trial(0, 50.0)), 1_000)
-    found = [study_folder(workspace, "toy", "deleted"), *studies.studies(workspace)]
+    found = [study_folder(workspace, "toy", "deleted"), *record.studies(workspace)]
     monkeypatch.setattr(studies, "studies", lambda workspace: found)
     assert [event.partition for event in Ticker(workspace, instance, "studies").tick().asset_events] == ["toy/ngame"]
 

@@ -11,7 +11,7 @@ import pytest
 from tests.arrays import masked
 from tests.conftest import TOY_CHANGES, ToyWorld, make_workspace
 from xc_core.chain import STAGES, Workspace, run_stage
-from xc_core.classifiers import GradientError
+from xc_core.classifiers import GradientError, gradient_error
 from xc_core.cluster import theorem1
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
@@ -183,11 +183,10 @@ def test_the_gradient_that_an_estimate_is_compared_with_has_no_filtered_negative
     filtered: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wholes: list[PairPool] = []
-    error_of = training.gradient_error
 
     def spy(*args: Any) -> GradientError:
         wholes.append(args[4])
-        return error_of(*args)
+        return gradient_error(*args)
 
     monkeypatch.setattr(training, "gradient_error", spy)
     few = {"negatives": {"hard": 3, "uniform": 5}, "order": {"batch_size": 32}}

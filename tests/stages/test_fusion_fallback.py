@@ -14,6 +14,7 @@ from tests.stages.halves import open_corpus, run_until
 from xc_core import artifacts, manifests
 from xc_core.chain import Workspace, run_stage
 from xc_core.fusion import FittedFusion, Sum, Tree
+from xc_core.fusion.dial import fit_dial
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.ranking import PerDocument
 from xc_core.params import deep_merged
@@ -111,9 +112,9 @@ def test_the_dial_is_fitted_on_documents_that_the_rule_has_not_seen(
     """On the cross-fitted ranking of what is served; the rule fitted on all documents has learnt their labels."""
     rankings: list[dict[str, Any]] = []
     given: list[Any] = []
-    ranked, fit = fusion_stage._ranked, fusion_stage.fit_dial
+    ranked = fusion_stage._ranked
     monkeypatch.setattr(fusion_stage, "_ranked", lambda *own: rankings.append(ranked(*own)) or rankings[-1])
-    monkeypatch.setattr(fusion_stage, "fit_dial", lambda *own: given.append(own[0]) or fit(*own))
+    monkeypatch.setattr(fusion_stage, "fit_dial", lambda *own: given.append(own[0]) or fit_dial(*own))
     facts = evaluated(workspace, {"rule": {**USELESS, "depth": 3}, "fallback": fallback})[1]
     assert (facts["served"] == "fusion") is not fallback
     assert given[0] is rankings[0][facts["served"]]

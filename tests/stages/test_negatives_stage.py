@@ -15,6 +15,7 @@ from xc_core import ann
 from xc_core.ann import IndexPart, Search, base
 from xc_core.chain import Workspace, run_stage
 from xc_core.devices import CPU, Device
+from xc_core.sampling import search_negatives
 from xc_core.shapes import PAD_ID, Shortlist
 from xc_core.stages import negatives
 
@@ -25,10 +26,9 @@ def test_the_recall_is_the_share_of_the_true_hard_negatives_that_are_found(
 ) -> None:
     """Here the search misses all negatives of every fifth document."""
     searched: list[np.ndarray[Any, Any]] = []
-    search = negatives.search_negatives
 
     def poor(index: Any, doc_ND: Any, rows: Any, known: Any, k: int) -> Shortlist:
-        found = search(index, doc_ND, rows, known, k)
+        found = search_negatives(index, doc_ND, rows, known, k)
         searched.append(rows)
         if len(searched) > 1:
             return found

@@ -18,7 +18,8 @@ from xc_core.losses import PLAIN, Loss, Sampled, Stateless, Triplet
 from xc_core.sampling import Clustered, InBatch
 from xc_core.train import encoder
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.encoder import EncoderData, EncoderTask
+from xc_core.train.documents import EncoderData
+from xc_core.train.encoder import EncoderTask
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.loop import Plan, fit
 from xc_core.train.optim import OptimConfig

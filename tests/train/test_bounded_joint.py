@@ -20,7 +20,8 @@ from xc_core.recipes import find_recipe
 from xc_core.sampling import searched
 from xc_core.shapes import PAD_ID, Shortlist, Vectors
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.encoder import EncoderData, EncoderTask, encoder_task
+from xc_core.train.documents import EncoderData
+from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.loop import Plan, fit
 
 LABELS, WIDTH = 100_000, 512
@@ -61,7 +62,7 @@ def joint(recipe: str, labels: int, width: int, **negatives: Any) -> tuple[Encod
 
 
 def train(recipe: str, labels: int, width: int, **negatives: Any) -> None:
-    searched.mining_index = NoSearch  # type: ignore[assignment]
+    pytest.MonkeyPatch().setattr(searched, "mining_index", NoSearch)
     task, tokenizer = joint(recipe, labels, width, **negatives)
     folder = scratch()
     checkpoints = Checkpoints(folder / "run", "x")

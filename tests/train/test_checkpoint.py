@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
@@ -247,7 +248,7 @@ def test_many_changed_rows_are_written_in_parts_without_a_copy_of_all(tmp_path: 
 
 def test_checkpoints_take_at_most_a_twentieth_of_the_time(monkeypatch: Any, tmp_path: Path) -> None:
     now = [0.0]
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     checkpoints = Checkpoints(tmp_path, "x")
     checkpoints._cost, checkpoints._saved = 10.0, 0.0
     for age, due in ((59.0, False), (61.0, False), (189.0, False), (191.0, True)):

@@ -20,7 +20,8 @@ from xc_core.seeds import generator, torch_generator
 from xc_core.train import encoder as encoder_module
 from xc_core.train import heads as heads_module
 from xc_core.train.checkpoint import Checkpoints
-from xc_core.train.encoder import EncoderData, EncoderTask, encoder_task
+from xc_core.train.documents import EncoderData
+from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import ByBoth, ByRow, ByText, Scorer
 from xc_core.train.loop import Plan, fit

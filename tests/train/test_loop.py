@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from xc_core import progress
-from xc_core.classifiers import LabelTable
+from xc_core.classifiers import LabelTable, schedule
 from xc_core.devices import Device
 from xc_core.distributed import World
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, DivergedError
 from xc_core.seeds import generator
 from xc_core.shapes import I64
 from xc_core.train import loop
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.loop import Plan, fit
-from xc_core.train.state import DivergedError, History
+from xc_core.train.state import History
 
 BATCHES = 4
 
@@ -140,7 +140,7 @@ def test_the_schedule_runs_over_the_whole_training(tmp_path: Path) -> None:
     fit(task, plan(2.5), Checkpoints(tmp_path / "run", "x"))
     total = 2.5 * BATCHES
     assert [scale for _, _, scale in task.seen] == pytest.approx(
-        [loop.schedule(step / total, 0.2) for step in range(int(total))]
+        [schedule(step / total, 0.2) for step in range(int(total))]
     )
 
 
@@ -408,7 +408,7 @@ def test_a_refresh_does_not_count_in_the_time_left(tmp_path: Path, monkeypatch: 
             return super().step(docs_B, step, scale)
 
     monkeypatch.setattr(progress, "_listeners", [lines.append])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     fit(Slow(), plan(2), Checkpoints(tmp_path, "x"))
     shown = [line.split(", loss")[0] for line in lines if line.startswith("training walk: ")]
     assert shown[0] == "training walk: 12 % (1 of 8 steps), 0.1 steps/s, 1 min 10 s left"

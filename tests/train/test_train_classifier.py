@@ -15,7 +15,7 @@ from tests.arrays import unit
 from tests.train.conftest import Broken
 from xc_core.classifiers import BiasConfig, TableConfig, dropped
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import ConfigError
+from xc_core.errors import ConfigError, DivergedError
 from xc_core.losses import PLAIN, Bce, Loss, Sampled, Stateless, Triplet
 from xc_core.params import in_use
 from xc_core.sampling import All, Clustered, Documents, Importance, InBatch, Mined, Mixture, Negatives, Order, Random
@@ -25,7 +25,7 @@ from xc_core.train import classifier
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.classifier import ClassifierSettings, ClassifierTask, TableData, table_task
 from xc_core.train.loop import Plan, fit
-from xc_core.train.state import DivergedError, History
+from xc_core.train.state import History
 
 L, N, D = 12, 60, 16
 

@@ -18,6 +18,7 @@ from tests.train.conftest import Broken, train
 from xc_core.canonical import canonical
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, Passes, build_encoder, embed_rows, encode_passes
+from xc_core.errors import DivergedError
 from xc_core.losses import PLAIN, AugmentReduce, Loss, Sampled, Stateless
 from xc_core.recipes import find_recipe
 from xc_core.sampling import Random, Tree
@@ -29,7 +30,6 @@ from xc_core.train.encoder import EncoderTask
 from xc_core.train.encoder import encoder_task as build_task
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.loop import Plan, fit
-from xc_core.train.state import DivergedError
 
 Make = Callable[..., EncoderTask]
 

@@ -21,6 +21,7 @@ from xc_core.recipes import find_recipe
 from xc_core.shapes import F32, I32, I64, Shortlist
 from xc_core.tune import asked, early
 from xc_core.tune.record import study_folder
+from xc_core.tune.space import TRIAL_STAGES
 from xc_core.tune.trial import Trial
 
 
@@ -129,7 +130,7 @@ def test_another_version_of_a_stage_is_another_study(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert tune(LATE, "--trials", "1").code == 0
-    *others, last = asked.TRIAL_STAGES
+    *others, last = TRIAL_STAGES
     monkeypatch.setattr(asked, "TRIAL_STAGES", (*others, replace(last, code_version="next")))
     ended = tune(LATE, "--trials", "2")
     ended.refused(64, "with another version of the code of a stage, of a default or", "--study NAME")

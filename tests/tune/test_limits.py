@@ -23,7 +23,7 @@ from tests import forks
 from tests.processes import wait_for
 from tests.tune.conftest import LATE, Tune, fixed, record_of, seen, write_space
 from xc_core import progress
-from xc_core.chain import Workspace
+from xc_core.chain import Workspace, run_stage
 from xc_core.cli.main import main
 from xc_core.errors import StorageError
 from xc_core.tune import limits, study, trial
@@ -37,15 +37,15 @@ ROWS = {"classifier.table.lr": {"log": [0.001, 0.1]}}
 
 def dies() -> None:
     """Run ``xc``, and kill it before the trial whose number is the first argument is fused."""
-    plain, calls, fits = trial.run_stage, [], int(sys.argv.pop(1))
+    calls, fits = [], int(sys.argv.pop(1))
 
     def run(workspace: Workspace, name: str, *place: Any) -> Any:
         calls.append(name)
         if calls.count(name) == fits and name == "scores":
             os.kill(os.getpid(), signal.SIGKILL)
-        return plain(workspace, name, *place)
+        return run_stage(workspace, name, *place)
 
-    trial.run_stage = run
+    pytest.MonkeyPatch().setattr(trial, "run_stage", run)
     main(sys.argv[1:])
 
 
@@ -143,12 +143,12 @@ def test_damaged_seconds_of_work_count_as_none(tmp_path: Path, damaged: bytes) -
 def test_the_budget_cuts_the_trial_that_runs_and_a_larger_one_finishes_it(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, slow = trial.run_stage, [True]
+    slow = [True]
 
     def run(workspace: Workspace, name: str, *place: Any) -> Any:
         if name == "scores" and slow[0] and "trial-" in place[1] and record_of(project).ended:
             time.sleep(60)
-        return plain(workspace, name, *place)
+        return run_stage(workspace, name, *place)
 
     assert tune(ROWS, "--trials", "1").code == 0
     used = record_of(project).seconds
@@ -230,14 +230,14 @@ def test_another_timer_of_the_process_goes_on_after_the_block() -> None:
 def test_settings_that_fail_are_recorded_and_three_in_a_row_end_the_command(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, bad = trial.run_stage, {1, 3, 5}
+    bad = {1, 3, 5}
     count = [-1]
 
     def run(workspace: Workspace, name: str, *place: Any) -> Any:
         count[0] += name == "encoder"
         if name == "fusion" and count[0] in bad:
             raise ValueError("an odd setting")
-        return plain(workspace, name, *place)
+        return run_stage(workspace, name, *place)
 
     monkeypatch.setattr(trial, "run_stage", run)
     assert tune(LATE, "--trials", "7").code == 0, "three fail, but not in a row"
@@ -258,15 +258,15 @@ def test_data_that_change_during_a_study_end_it(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """As by ``xc ingest --replace`` and ``xc train`` beside it, before or after the last reading of a trial."""
-    plain, trials = trial.run_stage, []
+    trials = []
 
     def run(workspace: Workspace, name: str, *place: Any) -> Any:
-        done = plain(workspace, name, *place)
+        done = run_stage(workspace, name, *place)
         trials.extend([name] * (name == "encoder"))
         if name == moment and len(trials) == 2:
             (project.raw("toy") / "filter_labels_train.txt").write_text("0 0\n")
             for stage in ("corpus", "tokens"):
-                plain(project, stage, "toy")
+                run_stage(project, stage, "toy")
         return done
 
     monkeypatch.setattr(trial, "run_stage", run)
@@ -281,13 +281,12 @@ def test_token_ids_that_another_command_removes_are_made_again(
     tune: Tune, project: Workspace, edit: Callable[[Workspace, Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by ``xc train`` beside it, of the only experiment with this tokenizer."""
-    plain = trial.run_stage
 
     def run(workspace: Workspace, name: str, *place: Any) -> Any:
         if name == "fusion":
             edit(project, {"datasets/toy/tokens/tokenizers": ["minilm"]})
-            plain(project, "tokens", "toy")
-        return plain(workspace, name, *place)
+            run_stage(project, "tokens", "toy")
+        return run_stage(workspace, name, *place)
 
     with monkeypatch.context() as patch:
         patch.setattr(trial, "run_stage", run)
@@ -310,12 +309,12 @@ def test_texts_that_are_tokenised_otherwise_are_another_study(
 def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, full = trial.run_stage, [True]
+    full = [True]
 
     def run(workspace: Workspace, name: str, *place: Any) -> Any:
         if full[0] and name == "fusion":
             raise StorageError("a full disk", expected="space", do="free some")
-        return plain(workspace, name, *place)
+        return run_stage(workspace, name, *place)
 
     monkeypatch.setattr(trial, "run_stage", run)
     tune(LATE, "--trials", "2").refused(73, "a full disk", "free some")

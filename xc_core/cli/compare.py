@@ -24,6 +24,7 @@ from xc_core.shapes import I64
 from xc_core.visible import counted
 
 _TEST: Final = "test"
+_LEFT_OUT: Final = " without labels that reveal held-out documents"
 
 
 @click.command(short_help="Show how certain it is that one recipe beats another.")
@@ -77,7 +78,8 @@ def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> Non
         click.echo("recall@5 of labels by their number of train and validation documents:")
     for name, metric in RECALL.items():
         if metric in rows:
-            click.echo(_line(name, rows[metric], counted(rows[metric]["pairs"], "pair")))
+            left = _LEFT_OUT if on != _TEST and not rows[metric]["pairs"] else ""
+            click.echo(_line(name, rows[metric], counted(rows[metric]["pairs"], "pair") + left))
 
 
 def _line(title: str, row: dict[str, Any], of: str) -> str:

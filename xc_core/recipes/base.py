@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from xc_core.data.splits import LEARN_FROM
 from xc_core.errors import ConfigError, nearest
@@ -14,6 +14,8 @@ from xc_core.plugins import Table, load_plugins
 from xc_core.recipes.settings import StageSettings, inputs_of, named
 
 __all__ = ["RECIPES", "Recipe", "find_recipe", "named", "register"]
+
+_INDEX: Final = "delete the entry, which is of version 0.1; CHANGELOG.md (0.2.0) lists where its settings are now"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ class Recipe(StageSettings):
                 raise ConfigError(
                     f"{self.name}.{name}{nearest(name, self.stages())}",
                     expected=f"a stage with settings: {', '.join(self.stages())}",
-                    do="fix the name",
+                    do=_INDEX if name == "index" else "fix the name",
                 )
         return changed(self, changes, self.name)
 
