@@ -205,6 +205,14 @@ def test_a_file_that_may_not_be_written_is_named_with_its_owner_and_mode_and_tho
     assert storage_error("a full disk (x)", tmp_path).do.startswith("free space or")
 
 
+def test_an_owner_without_a_name_here_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container, whose users are not those of the machine."""
+    monkeypatch.setattr(Path, "owner", Mock(side_effect=KeyError("uid not found")))
+    found = tmp_path.stat()
+    owner = f"{tmp_path} belongs to {found.st_uid}:{found.st_gid}, mode d"
+    assert storage_error("no permission (x)", tmp_path).do.startswith(f"fix the permission ({owner}")
+
+
 def test_a_name_that_is_too_long_is_called_so(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 300)
     with pytest.raises(StorageError, match="a name that is too long") as refused, artifacts.writing(path):

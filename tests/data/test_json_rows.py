@@ -71,3 +71,14 @@ def test_uids_of_labels_in_lines_of_json_are_numbers_if_the_first_is_one(
 ) -> None:
     (tmp_path / "labels.jsonl").write_text(f'{{"uid": {value}, "text": "x"}}')
     assert pa.types.is_integer(column_type(tmp_path / "labels.jsonl", "uid")) is number
+
+
+@pytest.mark.parametrize(
+    ("number", "do"), [(1, "write each object of the list on a line"), (2, "fix or delete the line")]
+)
+def test_a_list_is_the_form_of_a_file_if_it_is_the_first_line(tmp_path: Path, number: int, do: str) -> None:
+    line = '{"text": "x", "labels": ["a"]}'
+    (tmp_path / "train.jsonl").write_text("\n".join([*[line] * (number - 1), f"[{line}]"]))
+    with pytest.raises(DataError) as found:
+        list(tabular.Tabular(tmp_path, ReadOptions()).documents("train"))
+    assert found.value.where == f"train.jsonl, line {number}" and found.value.do.startswith(do)
