@@ -138,15 +138,17 @@ def settings(dataset: str, recipe: str | None) -> None:
 
     A known recipe need not be trained: its own settings are shown.
     """
+    workspace = Workspace.find()
+    own = workspace.params.dataset(dataset)  # raises the error of an unknown name before slow libraries are imported
+
     from ruamel.yaml import YAML
 
     from xc_core.chain.experiment import Experiment
     from xc_core.recipes import RECIPES
 
-    workspace = Workspace.find()
     partition: Partition
     if recipe and recipe in RECIPES and workspace.params.declared(dataset, recipe) is None:
-        partition = Experiment(workspace.params.dataset(dataset), RECIPES[recipe])
+        partition = Experiment(own, RECIPES[recipe])
     else:
         partition = workspace.params.partition(dataset, recipe)
         write_settings(workspace, partition)
