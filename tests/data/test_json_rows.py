@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -82,3 +83,25 @@ def test_a_list_is_the_form_of_a_file_if_it_is_the_first_line(tmp_path: Path, nu
     with pytest.raises(DataError) as found:
         list(tabular.Tabular(tmp_path, ReadOptions()).documents("train"))
     assert found.value.where == f"train.jsonl, line {number}" and found.value.do.startswith(do)
+
+
+def test_labels_that_are_added_to_lines_of_json_with_whole_numbers_are_numbers_too(tmp_path: Path) -> None:
+    """As texts they would be taken for row numbers by the documents that have them."""
+    (tmp_path / "labels.jsonl").write_text('{"uid": 5, "text": "five"}\n{"uid": 6, "text": "six"}\n')
+    labels = pl.DataFrame({"uid": ["5", "6", "9"], "title": ["five", "six", "nine"], "content": ["", "", ""]})
+    tabular.add_labels(tmp_path, labels, 1)
+    assert not (tmp_path / "labels.jsonl").exists()
+    assert pl.read_parquet(tmp_path / "labels.parquet")["uid"].to_list() == [5, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("ending", "row", "stay"), [("jsonl", '{"text": "x", "labels": ["a"]}', False), ("csv", "x,a", True)]
+)
+def test_documents_in_lines_of_json_may_have_numbers_so_they_are_read_again(
+    tmp_path: Path, ending: str, row: str, stay: bool
+) -> None:
+    """What a number means depends on the table of labels, and any line of JSON may have one."""
+    header = "text,labels\n" if ending == "csv" else ""
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.{ending}").write_text(f"{header}{row}\n")
+    assert tabular.Tabular(tmp_path, ReadOptions()).documents_stay is stay
