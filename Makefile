@@ -38,7 +38,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (2 to 9 minutes on 2 cores)
 	$(BIN)/xc demo
 
-test: $(VENV)/installed  ## Run the default tests (6 to 9 minutes on 2 cores)
+test: $(VENV)/installed  ## Run the default tests (6 to 11 minutes on 2 cores)
 	$(PYTEST) -m 'not slow and not chain'
 
 test-chain: $(VENV)/installed  ## Run the tests of whole chains, and of several processes (about 6 minutes on 2 cores)
