@@ -19,8 +19,8 @@ from xc_core.metrics import plots
 from xc_core.metrics.evaluation import FUSION, Evaluation, Learnt, write_evaluation
 from xc_core.metrics.leaderboard import COSTS, LEARNT, SPENT, Leaderboard, group, markdown, write_leaderboard
 from xc_core.metrics.names import TABLE
-from xc_core.metrics.ranking import PerDocument
-from xc_core.metrics.report import by_document, in_bins
+from xc_core.metrics.ranking import PerDocument, per_document
+from xc_core.metrics.report import in_bins
 from xc_core.shapes import Shortlist
 
 TRUTH = LabelMatrix.from_pairs(np.arange(6), np.array([0, 1, 2, 0, 1, 2]), (6, 3))
@@ -31,7 +31,7 @@ def figures(seed: int) -> PerDocument:
     random = np.random.default_rng(seed)
     ids = random.random((6, 3)).argsort(1).astype(np.int32)
     short = Shortlist(ids, -np.tile(np.arange(3, dtype=np.float32), (6, 1)))
-    return by_document(short, TRUTH, np.array([1.0, 2.0, 3.5]), dict(in_bins(np.array([1, 4, 21]))))
+    return per_document(short, TRUTH, np.array([1.0, 2.0, 3.5]), dict(in_bins(np.array([1, 4, 21]))))
 
 
 @pytest.fixture

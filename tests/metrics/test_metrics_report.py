@@ -16,7 +16,7 @@ from xc_core.metrics import ranking
 from xc_core.metrics import report as report_module
 from xc_core.metrics.names import BINS, RECALL
 from xc_core.metrics.ranking import PerDocument, per_document
-from xc_core.metrics.report import by_document, decile_edges, in_bins, intervals, report
+from xc_core.metrics.report import decile_edges, in_bins, intervals, report
 from xc_core.shapes import Shortlist
 
 
@@ -63,7 +63,7 @@ def test_each_bin_and_decile_equals_the_slow_twin() -> None:
 @pytest.mark.parametrize("k", [1, 4, 5, 6, 12])
 def test_the_recall_of_a_bin_counts_the_first_five_labels_of_each_document(k: int) -> None:
     ranked, truth, frequency = world(k, 40, 60, k)
-    figures = by_document(ranked, truth, np.ones(60), dict(in_bins(frequency)))
+    figures = per_document(ranked, truth, np.ones(60), dict(in_bins(frequency)))
     assert len(BINS) == len(RECALL)
     for name, low, high in BINS:
         own = {label for label in range(60) if frequency[label] >= low and (high is None or frequency[label] <= high)}

@@ -14,8 +14,8 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.metrics.confusions import Confusion
 from xc_core.metrics.evaluation import Evaluation
-from xc_core.metrics.ranking import without
-from xc_core.metrics.report import by_document, in_bins
+from xc_core.metrics.ranking import per_document, without
+from xc_core.metrics.report import in_bins
 from xc_core.shapes import Shortlist
 from xc_core.stages import evaluation
 from xc_core.stages.evaluation import _measured, _other_labels
@@ -45,7 +45,7 @@ def test_blocks_have_the_figures_of_the_whole(block: int) -> None:
     np.testing.assert_array_equal(short.ids_NK, expected.ids_NK[:, :100])
     np.testing.assert_array_equal(short.scores_NK, expected.scores_NK[:, :100])
     for name, ranked in rules.items():
-        whole = by_document(without(ranked, filters), truth, weights_L, bins)
+        whole = per_document(without(ranked, filters), truth, weights_L, bins)
         for metric in whole.num:
             np.testing.assert_allclose(figures[name].num[metric], whole.num[metric], rtol=1e-12, atol=1e-15)
             np.testing.assert_allclose(figures[name].den[metric], whole.den[metric], rtol=1e-12, atol=1e-15)

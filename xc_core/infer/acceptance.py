@@ -25,8 +25,8 @@ from xc_core.environment import DEVICE, python_path
 from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
-from xc_core.metrics.ranking import PerDocument, without
-from xc_core.metrics.report import by_document, in_bins
+from xc_core.metrics.ranking import PerDocument, per_document, without
+from xc_core.metrics.report import in_bins
 from xc_core.metrics.stored import StoredFigures
 from xc_core.scores import Query
 from xc_core.shapes import PAD_ID, Shortlist, spans
@@ -150,7 +150,7 @@ def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
     """Return the figures of each document; labels that the set does not know are left out of the answers."""
     truth = accepted.truth
     ranked = without(shortlists(predictor, accepted.texts, accepted.ids()), accepted.filters)
-    return by_document(ranked, truth, accepted.weights_L, dict(in_bins(accepted.frequency_L)))
+    return per_document(ranked, truth, accepted.weights_L, dict(in_bins(accepted.frequency_L)))
 
 
 def shortlists(predictor: Predictor, texts: list[str], ids: Mapping[str, int]) -> Shortlist:

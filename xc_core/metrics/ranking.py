@@ -7,7 +7,7 @@ positives count as 0 in P@k and are left out of nDCG@k and R@k.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics.names import KS, RECALL_KS
+from xc_core.metrics.names import KS, RECALL, RECALL_KS
 from xc_core.shapes import F64, I32, I64, Bool, Shortlist, spans
 
 LEVEL: Final = 0.95
@@ -178,9 +178,12 @@ def _of_few(tables: Sequence[F64], count_M: I64) -> F64:
     return np.where(known_M, 100 * np.clip(ends, 0.0 if len(tables) == 1 else -1.0, 1.0), np.nan)
 
 
-def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64) -> PerDocument:
+def per_document(
+    shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64, bins: Mapping[str, Bool] | None = None
+) -> PerDocument:
     """Return the figures of all metrics for each document of ``shortlist`` (N x K, best first).
 
+    With ``bins`` (``report.in_bins``) there is also the recall@5 of the labels of each bin (``names.RECALL``).
     If a shortlist is shorter than k, the missing ranks count as misses. No label may be twice in a row: it would count
     twice. ``Shortlist.of`` checks that of another program's labels. Raises ValueError if shortlist and truth have
     different numbers of documents.
@@ -213,6 +216,11 @@ def per_document(shortlist: Shortlist, truth: LabelMatrix, inverse_propensity_L:
         found_N = np.bincount(docs[ranks < k], minlength=len(truth))
         num[f"R_at_{k}"] = np.divide(found_N, positives_N, out=np.zeros(len(truth)), where=positives_N > 0)
         den[f"R_at_{k}"] = some_N
+    if bins:
+        owners, labels = truth.pairs()
+        for name, chosen_L in bins.items():
+            num[RECALL[name]] = np.bincount(top[0], chosen_L[short.ids_NK[top]], len(truth)).astype(np.float64)
+            den[RECALL[name]] = np.bincount(owners, chosen_L[labels], len(truth)).astype(np.float64)
     return PerDocument(num, den)
 
 

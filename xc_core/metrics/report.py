@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics.names import BINS, KS, RECALL
+from xc_core.metrics.names import BINS, KS
 from xc_core.metrics.ranking import (
     LEVEL,
     PerDocument,
@@ -66,18 +66,6 @@ def in_bins(frequency_L: I64) -> Iterator[tuple[str, Bool]]:
     """Yield the name of each bin, and which labels are in it (L)."""
     for name, low, high in BINS:
         yield name, (frequency_L >= low) & (high is None or frequency_L <= high)
-
-
-def by_document(
-    ranked: Shortlist, truth: LabelMatrix, inverse_propensity_L: F64, bins: Mapping[str, Bool]
-) -> PerDocument:
-    """Return the figures of each document (``per_document``), and the recall of the labels of each bin (``RECALL``)."""
-    figures, top = per_document(ranked, truth, inverse_propensity_L), ranked.top(min(5, ranked.k))
-    hits_NK, (docs, labels) = hits(top, truth), truth.pairs()
-    for name, chosen_L in bins.items():
-        figures.num[RECALL[name]] = (hits_NK & chosen_L[top.ids_NK]).sum(1).astype(np.float64)
-        figures.den[RECALL[name]] = np.bincount(docs, chosen_L[labels], len(truth)).astype(np.float64)
-    return figures
 
 
 def intervals(figures: PerDocument, *, seed: int) -> dict[str, tuple[float, float]]:

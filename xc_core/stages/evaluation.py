@@ -24,8 +24,8 @@ from xc_core.metrics import plots
 from xc_core.metrics.confusions import confusions
 from xc_core.metrics.evaluation import ALL, FUSION, OWN, Learnt, write_evaluation
 from xc_core.metrics.names import RECALL_KS
-from xc_core.metrics.ranking import PerDocument, without
-from xc_core.metrics.report import by_document, in_bins, report
+from xc_core.metrics.ranking import PerDocument, per_document, without
+from xc_core.metrics.report import in_bins, report
 from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
 from xc_core.seeds import generator
@@ -113,7 +113,7 @@ def _measured(
         ranked = {name: without(short, filters.rows(docs)) for name, short in found.items()}
         kept.append(ranked[FUSION].top(min(ranked[FUSION].k, max(RECALL_KS))))
         for name, short in ranked.items():
-            parts.setdefault(name, []).append(by_document(short, truth.rows(docs), weights_L, bins))
+            parts.setdefault(name, []).append(per_document(short, truth.rows(docs), weights_L, bins))
     return Shortlist.stack(kept), {name: PerDocument.joined(own) for name, own in parts.items()}
 
 

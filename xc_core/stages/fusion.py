@@ -20,8 +20,8 @@ from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
 from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.metrics.evaluation import FUSION
-from xc_core.metrics.ranking import PerDocument
-from xc_core.metrics.report import by_document, in_bins
+from xc_core.metrics.ranking import PerDocument, per_document
+from xc_core.metrics.report import in_bins
 from xc_core.metrics.validation import copy_validation, write_validation
 from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import Scores
@@ -46,7 +46,7 @@ def run(context: Context[FusionSettings]) -> None:
     fitted = replace(fitted, candidates=k, offsets=inputs.offsets)
     ranked = _ranked(settings.rule, inputs, gathered, weights_L, fitted, families_N)
     bins = dict(in_bins(corpus.published_train().frequency_L()))
-    measured = {name: by_document(short, gathered.truth, weights_L, bins) for name, short in ranked.items()}
+    measured = {name: per_document(short, gathered.truth, weights_L, bins) for name, short in ranked.items()}
     documents = {name: _shown(own) for name, own in measured.items()}
     compared = {name: own.total() for name, own in documents.items()}
     better = _instead(settings, compared, documents)
@@ -55,7 +55,7 @@ def run(context: Context[FusionSettings]) -> None:
     if better or FUSION in ranked or not settings.rule.learns:  # otherwise the rule has seen all documents
         unseen_ranking = ranked.get(better or FUSION) or gathered.rank(served)
         served, turned = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
-        at_default = by_document(turned, gathered.truth, weights_L, bins)
+        at_default = per_document(turned, gathered.truth, weights_L, bins)
         figures = _shown(at_default).total()
         measured = {RULE if name == FUSION else name: own for name, own in measured.items()} | {FUSION: at_default}
     served.write(context.build.path)

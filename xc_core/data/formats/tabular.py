@@ -122,6 +122,11 @@ def _files(stem: str) -> list[str]:
     return [f"{stem}{ending}" for ending in ENDINGS]
 
 
+def _patterns(stem: str) -> str:
+    """Return the names that the files of a table may have, as in a layout's signature."""
+    return "|".join([*_files(stem), f"{stem}-*-of-*"])
+
+
 def _table(folder: Path, stem: str) -> Path | None:
     found = [path for name in _files(stem) if (path := folder / name).is_file()]
     if len(found) > 1:
@@ -286,10 +291,10 @@ LAYOUTS.add(
     "tabular",
     Layout(
         "tabular",
-        ("|".join([*_files("train"), "train-*-of-*"]),),
+        (_patterns("train"),),
         f"{_TRAIN} (columns text, labels), optionally validation.*, test.*, labels.*",
         Tabular,
         add_labels,
-        ("|".join(f for stem in ("train", "validation", "test", "labels") for f in (*_files(stem), f"{stem}-*-of-*")),),
+        ("|".join(map(_patterns, ("train", "validation", "test", "labels"))),),
     ),
 )
