@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics import ranking
+from xc_core.metrics.names import RECALL
 from xc_core.metrics.ranking import PerDocument, grouped, hits, per_document, without
 from xc_core.shapes import PAD_ID, Shortlist
 
@@ -223,7 +224,7 @@ def test_recall_counts_the_first_10_and_the_first_100(rank: int, at_10: float, a
 
 def test_rankings_of_the_same_documents_share_their_denominators(monkeypatch: pytest.MonkeyPatch) -> None:
     truth, weights = matrix([{0, 1}, {2}, set()], 3), np.array([1.0, 2.0, 4.0])
-    bins = {next(iter(ranking.RECALL)): np.array([True, False, True])}
+    bins = {next(iter(RECALL)): np.array([True, False, True])}
     rankings = {"one": shortlist([[0, 2], [1, 2], [0, 1]], 2), "other": shortlist([[2, 1], [2, 0], [1, 0]], 2)}
     alone = {name: per_document(short, truth, weights, bins) for name, short in rankings.items()}
     calls = Mock(side_effect=ranking._ideal_gains)
