@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,24 @@ def test_doctor_notes_a_disk_that_is_nearly_full(
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Disk", (), {"free": free})())
     found = [finding.level for finding in _machine() if "GB free on the project's disk" in finding.text]
     assert found == [level]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second disk")
+@pytest.mark.parametrize("place", [".xc", "data", "data/mine"])
+def test_doctor_shows_the_space_of_each_disk(fresh: Workspace, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """As with the folder of a dataset, or of MLflow's files, on a disk of its own. ``/dev/shm`` is one."""
+    monkeypatch.setattr("tempfile.tempdir", str(fresh.root))
+    if (there := fresh.root / place).exists():
+        shutil.move(there, fresh.root / "before")
+    there.parent.mkdir(exist_ok=True)
+    there.symlink_to("/dev/shm")
+    free = {fresh.root: 60e9, there: 0.3e9}
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free[path]))
+    found = [finding for finding in _machine() if "GB free" in finding.text]
+    assert found == [
+        Finding("ok", "60 GB free on the project's disk"),
+        Finding("note", f"0 GB free on the disk of {there}"),
+    ]
 
 
 def test_doctor_says_how_git_reads_the_project_again(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

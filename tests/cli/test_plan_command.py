@@ -240,7 +240,8 @@ def test_a_training_that_cannot_end_is_warned_of_before_it_starts(
     monkeypatch.setattr(memory, "total_bytes", lambda: 100 << 20)
     (line,) = planned.obstacles(fresh, experiment)
     assert "of memory, and this machine has 105 MB" in line
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Disk", (), {"free": 1000})())
+    free = {fresh.home("toy"): 1000}  # the folder of the dataset may be on a disk of its own
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: type("Disk", (), {"free": free.get(path, 1 << 40)})())
     assert "of the disk are free" in planned.obstacles(fresh, experiment)[1]
     ended = xc("train", "--dataset", "toy", "--recipe", "ngame", "--until", "tokens")
     assert "warning" not in ended.err

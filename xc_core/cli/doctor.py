@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -147,8 +148,19 @@ def _machine() -> Iterator[Finding]:
         f"{counted(os.cpu_count() or 1, 'processor')}, {device.in_words()}; training uses {device.name}, "
         f"where {'bf16' if device.multiplies_bf16() else 'fp32'} is faster",
     )
-    free = shutil.disk_usage(Workspace.find().root).free / 1e9
-    yield Finding("ok" if free > _LEAST_DISK_GB else "note", f"{free:.0f} GB free on the project's disk")
+    for place, name in _disks(Workspace.find()).items():
+        free = shutil.disk_usage(place).free / 1e9
+        yield Finding("ok" if free > _LEAST_DISK_GB else "note", f"{free:.0f} GB free on {name}")
+
+
+def _disks(workspace: Workspace) -> dict[Path, str]:
+    """Return a folder on each disk that the project's files and temporary files are on, with a name of the disk."""
+    places = [workspace.state, workspace.data, *sorted(workspace.data.glob("*/")), Path(tempfile.gettempdir())]
+    disks = {workspace.root.stat().st_dev: (workspace.root, "the project's disk")}
+    for place in places:
+        if place.is_dir():
+            disks.setdefault(place.stat().st_dev, (place, f"the disk of {place}"))
+    return dict(disks.values())
 
 
 def _project() -> Iterator[Finding]:

@@ -129,7 +129,7 @@ def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:
     Raises MissingError if the data is not tokenised.
     """
     recipe, world = experiment.recipe, world_of(workspace, experiment)
-    limit, free = memory.total_bytes(), shutil.disk_usage(workspace.root).free
+    limit, free = memory.total_bytes(), shutil.disk_usage(workspace.home(experiment.dataset.name)).free
     widest = Case(recipe, world, _WIDEST)
     if held_bytes(widest)[1] + _PROCESS <= limit and written_bytes(widest) <= free:
         return []  # whatever the encoder is, so it need not be loaded
