@@ -129,7 +129,7 @@ def test_a_setting_that_version_0_1_had_is_to_be_deleted_or_moved(name: str) -> 
     """Only `index` was called one of that version; the advice for all others was to fix the name."""
     changes: dict[str, Any] = {}
     put(changes, name, 1)
-    with pytest.raises(ConfigError, match="delete the entry, which is of version 0.1, or move it") as caught:
+    with pytest.raises(ConfigError, match=r"delete the entry, which is of version 0\.1, or move it") as caught:
         find_recipe("ngame").changed(changes)
     assert caught.value.found.startswith(f"ngame.{name}")
 

@@ -313,7 +313,7 @@ def test_a_list_of_json_is_named_with_the_command_that_writes_lines(tmp_path: Pa
 @pytest.mark.parametrize("name", [".csv", ".jsonl.gz", ".parquet", "x.parquet.gz", "csv"])
 def test_an_ending_alone_is_no_name_of_a_table(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text\na\n")
-    with pytest.raises(UsageError, match="expected: a name that ends in .parquet or "):
+    with pytest.raises(UsageError, match=r"expected: a name that ends in \.parquet or "):
         Job(tmp_path / name, tmp_path / "y.jsonl", "text", "q")
     with pytest.raises(UsageError):
         check_type(tmp_path / name, "labels")

@@ -90,7 +90,7 @@ def test_a_first_line_without_fields_is_named(tmp_path: Path, later: str) -> Non
     """The columns were named, of which there are none, or the next line was to be deleted."""
     (tmp_path / "train.jsonl").write_text("{}\n" + later)
     for rows in (tabular.Tabular.labels, lambda source: source.documents("train")):
-        with pytest.raises(DataError, match="train.jsonl, line 1: found an object without fields"):
+        with pytest.raises(DataError, match=r"train\.jsonl, line 1: found an object without fields"):
             list(rows(tabular.Tabular(tmp_path, ReadOptions())))
 
 

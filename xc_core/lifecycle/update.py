@@ -37,8 +37,6 @@ def update(
         own = workspace.params.dataset(dataset).corpus
         reading = allowing(replace(own, layout=layout), *allow)
         _, source = open_source(path, layout, replace(reading.read_options(), part=True))
-        if not names_labels(source):
-            raise _no_names(path)
         report_unread(path, source.files)
         command = incoming.command(path, source.files, dataset, reading)
         if incoming.interrupted(workspace, dataset, command):
@@ -51,8 +49,10 @@ def update(
                 f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
                 "new files replaces none of them"
             )
-        before, part = present_corpus(workspace, dataset), _read(path, inner.root / "part", reading)
+        before, part = present_corpus(workspace, dataset, inner), _read(path, inner.root / "part", reading)
         there, came = Tables.of(before, present), Tables.of(part, source if own.split == "group" else None)
+        if not names_labels(source) and not there.numbers_labels_as(came):
+            raise _no_names(path)
         if not by_uid:
             came = _known_by_text(there, came, dataset)
         _report_elsewhere(there, came)
@@ -78,8 +78,8 @@ def raw_source(workspace: Workspace, dataset: str) -> Source:
 
 def _no_names(path: Path) -> DataError:
     return DataError(
-        "labels that are known by their line number, which means another label in each folder",
-        expected="uids of labels, by which they are merged",
+        "labels that are known by their line number, and other labels at these lines than in the dataset",
+        expected="its labels in the same order with the same texts, new ones at the end; or uids of labels",
         do="write tables whose column labels has uids; or xc-json. To replace the dataset: xc ingest --replace",
         where=str(path),
     )
