@@ -533,18 +533,20 @@ def test_numbered_labels_are_those_of_the_dataset_if_their_texts_are(
     workspace, world = empty_workspace(tmp_path / "project"), ToyWorld.make(documents=60, tests=10)
     monkeypatch.setenv("XC_ROOT", str(workspace.root))
     place(workspace, write_world(tmp_path / "begin", layout, world), "toy", IngestConfig(), replace=False)
-    before = labels_of(workspace, "train-0")
-    known, new = world.train[0], row("", "words of nobody else", [10])
-    more = ToyWorld([{**known, "target_ind": [3], "target_rel": [1.0]}, new], [], [*world.labels, label("meadow")])
+    titles = [one["title"] for one in world.train]
+    number = next(number for number, title in enumerate(titles) if titles.count(title) == 1)
+    before, new = labels_of(workspace, f"train-{number}"), row("", "words of nobody else", [10])
+    known = {**world.train[number], "target_ind": [3], "target_rel": [1.0]}
+    more = ToyWorld([known, new], [], [*world.labels, label("meadow")])
     folder = tmp_path / "more"
     folder.mkdir()
     LAYOUTS[layout](more, folder)
-    for number in (1, 2):  # the second time the raw files are xc-json, whose uids are these numbers
+    for again in (False, True):  # the second time the raw files are xc-json, whose uids are these numbers
         ended = xc("update", folder, "--dataset", "toy")
         assert ended.code == 0, ended.err
-        assert ("nothing changes" in ended.err) is (number == 2)
-    assert (before != ["3"], labels_of(workspace, "train-0")) == (True, ["3"])
-    assert open_corpus(workspace).table("labels")["uid"].to_list() == [str(number) for number in range(11)]
+        assert ("nothing changes" in ended.err) is again
+    assert (before != ["3"], labels_of(workspace, f"train-{number}")) == (True, ["3"])
+    assert open_corpus(workspace).table("labels")["uid"].to_list() == list(map(str, range(11)))
     assert labels_of(workspace, text_uid("words of nobody else", "")) == ["10"]
     spoilt = replace(more, labels=[*more.labels[1:], more.labels[0]])
     LAYOUTS[layout](spoilt, folder)

@@ -74,11 +74,6 @@ class Tables:
             pl.concat([self.filters, update.filters]).unique(maintain_order=True),
         )
 
-    def numbers_labels_as(self, other: Tables) -> bool:
-        """Return True if each number of a label that both have means the same label, with the same text."""
-        most = min(len(self.labels), len(other.labels))
-        return self.labels.head(most).equals(other.labels.head(most))
-
     def same(self, other: Tables) -> bool:
         """Return True if the tables have the same rows; pairs and filters may be in another order."""
 
