@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,10 +92,11 @@ def present_corpus(workspace: Workspace, dataset: str, inner: Workspace) -> Corp
     state = states(workspace, own)["corpus"]
     if state.status is Status.FRESH:
         return workspace.open(Corpus, dataset)
-    made, kept = read_made(folder), inner.root / "present"
-    there = link(folder, kept)
+    made, before = read_made(folder), None
+    with suppress(CorruptError):  # then nothing is compared
+        before = Corpus.open(inner.root / "present") if link(folder, inner.root / "present") else None
     after = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
-    if there and (before := Corpus.open(kept)).digest != after.digest:
+    if before is not None and before.digest != after.digest:
         what = Kind.REPLACE if SOURCE in state.why else Kind.SETTINGS
         number, settings = changelog.next_number(workspace, dataset), (made.settings, plain(own.corpus))
         difference = Difference.of(before, after)
