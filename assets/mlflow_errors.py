@@ -21,7 +21,6 @@ _ANSWERS: Final = (
     "BAD_REQUEST",
     "NOT_IMPLEMENTED",
     "ENDPOINT_NOT_FOUND",
-    "FEATURE_DISABLED",
 )
 """MLflow's codes of errors that are answers, about what it lacks or does not take; others may be of the network."""
 

@@ -413,13 +413,13 @@ def test_a_size_of_the_pool_that_a_user_has_set_is_kept(
 
 
 def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(waiting, "_QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(waiting, "report", lines.append)
-    monkeypatch.setattr(tracking, "_PATIENCE", 0.2)
-    before = time.monotonic()
-    with locked(store.lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
-        connect(store.uri, store.lock)
+    lines, before = list[str](), time.monotonic()
+    with monkeypatch.context() as patched:
+        patched.setattr(waiting, "_QUIET_SECONDS", 0.01)
+        patched.setattr(waiting, "report", lines.append)
+        patched.setattr(tracking, "_PATIENCE", 0.2)
+        with locked(store.lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
+            connect(store.uri, store.lock)
     assert time.monotonic() - before > 0.2
     assert lines == [], "MLflow was not asked: the time of its answer begins when the other process has ended"
     assert connect(store.uri, store.lock)
