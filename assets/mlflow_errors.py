@@ -16,7 +16,6 @@ from xc_core.sqlite import lockers, sqlite_file
 _ANSWERS: Final = (
     "RESOURCE_DOES_NOT_EXIST",
     "RESOURCE_ALREADY_EXISTS",
-    "INVALID_PARAMETER_VALUE",
     "INVALID_STATE",
     "BAD_REQUEST",
     "NOT_IMPLEMENTED",

@@ -252,7 +252,7 @@ def test_a_server_that_refuses_a_login_is_not_called_down(code: str) -> None:
     assert "MLFLOW_TRACKING_PASSWORD" in caught.value.do and "start the server" not in caught.value.do
 
 
-@pytest.mark.parametrize("code", ["RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "ENDPOINT_NOT_FOUND"])
+@pytest.mark.parametrize("code", ["RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "ENDPOINT_NOT_FOUND"])
 def test_a_server_that_answers_with_an_error_is_not_called_down(code: str) -> None:
     """The advice was to start the server, which had answered."""
     with pytest.raises(UnavailableError, match="no run 7") as caught, answering("http://tracking:5000"):
