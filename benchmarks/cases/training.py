@@ -22,6 +22,10 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, TrainedEncoder, encode_rows
 from xc_core.losses import Bce
 from xc_core.sampling import All, Documents, NegativeSource
+from xc_core.shapes import spans
+
+_TOGETHER = 2048
+"""Tokens, or labels, of a product of a floor: as many as a pass of the encoder, or a block of a step, has."""
 
 
 @case
@@ -48,7 +52,8 @@ def clustering(world: World) -> list[Row]:
 
 @case
 def encoding(world: World) -> list[Row]:
-    """Encoding without gradients, against the forward pass of a training and against batches in file order in fp32."""
+    """Encoding without gradients, against a training's forward pass, batches in file order in fp32, and the products of
+    its layers alone (the floor)."""
     trained, texts = world.read(TrainedEncoder), world.texts(1024)
     encoder, store = trained.encoder.eval(), TokenStore.of_texts(texts, trained.tokenizer)
     fast = encoder.without_gradients()
@@ -67,10 +72,21 @@ def encoding(world: World) -> list[Row]:
         cosine = float((ours() * theirs()).sum(1).min())
         return compare(f"{len(texts):,} texts", ours, name, theirs, note=f"cosine at least {cosine:.4f}")
 
+    floor = partial(_products, encoder, int(store.batch(rows, limit).mask_BT.sum()))
     return [
         row("the forward pass of a training, in the same passes", lambda: ours(encoder)),
         row("batches of 128 in file order, float32", in_order),
+        compare(f"{len(texts):,} texts", ours, "products of its layers alone, no padding (floor)", floor),
     ]
+
+
+def _products(encoder: Encoder, tokens: int) -> None:
+    """Multiply as many vectors as there are tokens with the weights of all layers, in the encoder's number format."""
+    layers = [each for name, each in encoder.named_modules() if isinstance(each, torch.nn.Linear) and "layer" in name]
+    with torch.inference_mode(), encoder.autocast():
+        for at in spans(tokens, _TOGETHER):
+            for layer in layers:
+                layer(torch.ones(at.stop - at.start, layer.in_features))
 
 
 @case
@@ -104,7 +120,8 @@ def updates(world: World) -> list[Row]:
 
 @case
 def all_labels(world: World) -> list[Row]:
-    """Renee's step (BCE over all labels in blocks) against autograd through the whole matrix of targets and Adam."""
+    """Renee's step (BCE over all labels in blocks) against autograd through the whole matrix of targets and Adam, and
+    against its three products alone (the floor)."""
     _, truth = world.split(TRAIN)
     batch = np.arange(256)
     docs = torch.randn(256, world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0), requires_grad=True)
@@ -128,16 +145,18 @@ def all_labels(world: World) -> list[Row]:
         ours = head.descend(docs, source.pool(batch, 0), batch, 1.0).gradient_BD
         assert ours is not None
         alike = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), dim=0)
-        rows.append(
-            compare(
-                f"256 documents against {len(start):,} labels",
-                step,
-                "all at once, Adam",
-                theirs,
-                note=f"cosine of the documents' gradients {float(alike):.6f}",
-            )
-        )
+        what, note = f"256 documents against {len(start):,} labels", f"cosine of the documents' gradients {alike:.6f}"
+        rows.append(compare(what, step, "all at once, Adam", theirs, note=note))
+    rows.append(compare(what, step, "its products alone (floor)", partial(_step_products, docs.detach(), start)))
     return rows
+
+
+def _step_products(docs_BD: Tensor, rows_LD: Tensor) -> None:
+    """Multiply as a step does: scores, gradients of the documents, gradients of the rows."""
+    for at in spans(len(rows_LD), _TOGETHER):
+        scores_BU = docs_BD @ rows_LD[at].T
+        torch.mm(scores_BU, rows_LD[at])
+        torch.mm(scores_BU.T, docs_BD)
 
 
 def _dense_step(docs_BD: Tensor, rows: torch.nn.Parameter, adam: Adam, truth: LabelMatrix) -> Tensor:

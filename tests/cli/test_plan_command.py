@@ -17,7 +17,7 @@ from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.plan import _recipe, _time, table
 from xc_core.params import deep_merged
 from xc_core.planning import on_gpu, pilots, planned
-from xc_core.planning.estimator import Cost
+from xc_core.planning.estimator import Cost, Estimator
 from xc_core.planning.on_gpu import GPU_RATES
 from xc_core.planning.pilots import Rates
 from xc_core.planning.stage_costs import Case
@@ -79,7 +79,7 @@ def test_a_dataset_is_planned_as_params_has_the_recipe(xc: Xc, fresh: Workspace)
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace) -> None:
+def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = xc("plan", *SIZES, *BAG, "--devices", "cuda:1")
     assert ended.code == 0
     assert ended.out.strip() == (
@@ -94,6 +94,11 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace) ->
     card, cpu = ({row["stage"]: row["seconds"] for row in rows[name]} for name in ("cuda", "cpu"))
     assert card["embeddings"] == pytest.approx((3000 * 14 + 200 * 8) / 3 / 1000)
     assert card["corpus"] == cpu["corpus"]
+    monkeypatch.setattr(Estimator, "refresh", lambda *_: 7.0)
+    rows = json.loads(xc("plan", *SIZES, *BAG, "--devices", "cuda", "--json").out)["stages"]["cuda"]
+    case = Case(RECIPES["ngame"], World.of_sizes(3000, 200, 12, 6, 2), 16)
+    clustered = {row["stage"]: row["seconds"] for row in rows}["encoder"] - on_gpu._seconds(case, recorded)["encoder"]
+    assert clustered == pytest.approx(7.0), "documents are clustered on the CPU"
     (fresh.state / GPU_RATES).write_text(json.dumps({**recorded, "encoder": "minilm"}))
     assert "the recorded rates are of minilm, not of bag" in xc("plan", *SIZES, *BAG, "--devices", "cuda").out
     for damaged in ("{", "[]", json.dumps({"device": "a card"}), json.dumps({**recorded, "step_width": 0})):

@@ -17,6 +17,7 @@ from xc_core.fusion import FittedFusion, Inputs, LightGBM, Objective, Pairs
 from xc_core.fusion.boosting import BoostedTrees
 from xc_core.fusion.gradient import _levels, converted
 from xc_core.fusion.linear import fit_weights
+from xc_core.params import in_use
 from xc_core.shapes import F32
 
 NAMES = ("label_text", "classifier", "frequency")
@@ -187,6 +188,12 @@ def test_a_penalty_makes_leaves_smaller() -> None:
     trees = [LightGBM(penalty=penalty, rounds=1).fit(INPUTS, world()).tree for penalty in (0.0, 100.0)]
     free, held = (np.abs(own.predict(np.zeros((1, 3), np.float32))).max() for own in trees if own is not None)
     assert 0 < held < 0.9 * free
+
+
+def test_a_fusion_without_a_linear_start_and_penalty_has_the_fingerprint_of_before_they_existed() -> None:
+    settings = in_use(LightGBM())
+    assert not {"linear", "penalty"} & settings.keys()
+    assert in_use(LightGBM(linear=True, penalty=10)) == settings | {"linear": True, "penalty": 10}
 
 
 def test_a_linear_model_refuses_what_it_cannot_rank() -> None:

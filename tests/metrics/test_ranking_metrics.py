@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
 from xc_core.metrics import ranking
+from xc_core.metrics.names import RECALL
 from xc_core.metrics.ranking import PerDocument, grouped, hits, per_document, without
 from xc_core.shapes import PAD_ID, Shortlist
 
@@ -218,6 +220,23 @@ def test_grouped_keeps_the_sums_and_leaves_few_documents_alone(monkeypatch: pyte
 def test_recall_counts_the_first_10_and_the_first_100(rank: int, at_10: float, at_100: float) -> None:
     found = per_document(shortlist([list(range(101))], 101), matrix([{rank}], 101), np.ones(101)).total()
     assert (found["R_at_10"], found["R_at_100"]) == (at_10, at_100)
+
+
+def test_rankings_of_the_same_documents_share_their_denominators(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth, weights = matrix([{0, 1}, {2}, set()], 3), np.array([1.0, 2.0, 4.0])
+    bins = {next(iter(RECALL)): np.array([True, False, True])}
+    rankings = {"one": shortlist([[0, 2], [1, 2], [0, 1]], 2), "other": shortlist([[2, 1], [2, 0], [1, 0]], 2)}
+    alone = {name: per_document(short, truth, weights, bins) for name, short in rankings.items()}
+    calls = Mock(side_effect=ranking._ideal_gains)
+    monkeypatch.setattr(ranking, "_ideal_gains", calls)
+    found = ranking.of_each(rankings, truth, weights, bins)
+    assert calls.call_count == 1
+    assert found.keys() == rankings.keys()
+    for name, own in found.items():
+        for side in ("num", "den"):
+            expected = getattr(alone[name], side)
+            assert getattr(own, side).keys() == expected.keys()
+            assert all(np.array_equal(value, expected[metric]) for metric, value in getattr(own, side).items())
 
 
 def test_the_figures_of_blocks_of_documents_are_those_of_all_together() -> None:

@@ -18,7 +18,7 @@ from xc_core.fusion.leaves import MAX_LEAVES
 from xc_core.fusion.linear import fit_weights
 from xc_core.fusion.rules import WithTrees
 from xc_core.fusion.tree import RegressionTree
-from xc_core.params import at_least, at_most
+from xc_core.params import at_least, at_most, later
 from xc_core.shapes import F32, F64, I64, Bool
 
 _MOST_GAINS: Final = 30
@@ -49,7 +49,7 @@ class LightGBM(WithTrees):
 
     weight: float = 0.0
     objective: Objective = Objective.LAMBDARANK
-    linear: bool = False
+    linear: bool = later(False, was=False)
     """Start from a linear model of the scores (``xc_core/fusion/linear.py``), which the trees then correct.
 
     It reads the scores that the trees read; ``add`` then only names those that the fusion is compared with."""
@@ -61,7 +61,7 @@ class LightGBM(WithTrees):
     """Maximum number of leaves of a tree."""
     shrinkage: float = 0.1
     """Factor of each tree's values (the learning rate)."""
-    penalty: float = 0.0
+    penalty: float = later(0.0, was=0.0)
     """Weight of the squared values of leaves (lambda_l2)."""
     truncation: int = 10
     """Number of top candidates whose orders count (lambdarank)."""

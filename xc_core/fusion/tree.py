@@ -167,8 +167,10 @@ class _Growth:
 
     def split_level(self) -> bool:
         """Split each node of the deepest level for which a split has a gain; return False if there is none."""
-        slot = np.full(len(self.feature), -1, np.int64)
-        slot[self.level] = np.arange(len(self.level))
+        none = len(self.level)
+        small = np.uint16 if none < 1 << 16 else np.int64  # numpy sorts 16-bit integers in linear time
+        slot: Any = np.full(len(self.feature), none, small)
+        slot[self.level] = np.arange(none)
         slot_M = slot[self.node_M]
         splits = [self._best(column, slot_M) for column in self.columns]
         gains_FJ = np.stack([split.gain_J for split in splits])
@@ -178,7 +180,7 @@ class _Growth:
             f = int(best[j])
             if gains_FJ[f, j] > self.rounding:
                 below += self._branch(node, f, int(splits[f].rank_J[j]), splits[f].means_J2[j])
-        self._descend(np.flatnonzero(slot_M >= 0))
+        self._descend(np.flatnonzero(slot_M < none))
         self.level = below
         return bool(below)
 
@@ -203,12 +205,13 @@ class _Growth:
             goes_left = column.value_M[moved] <= np.array(self.threshold)[at]
             self.node_M[moved] = np.where(goes_left, np.array(self.left)[at], np.array(self.right)[at])
 
-    def _best(self, column: _Column, slot_M: I64) -> _Splits:
-        """Return the best split of each node; ``slot_M`` is each pair's node as a position in the level, or -1."""
+    def _best(self, column: _Column, slot_M: Array) -> _Splits:
+        """Return the best split of each node.
+
+        ``slot_M`` is each pair's node as a position in the level, or the number of nodes for a pair in none of them.
+        """
         slot_S = slot_M[column.pair_S]
-        live = np.flatnonzero(slot_S >= 0)
-        small = np.uint16 if len(self.level) <= 1 << 16 else np.int64  # numpy sorts 16-bit integers in linear time
-        at = live[np.argsort(slot_S[live].astype(small), kind="stable")]
+        at = np.argsort(slot_S, kind="stable")[: np.count_nonzero(slot_S < len(self.level))]
         slot, rank = slot_S[at], column.rank_S[at]
         last = np.flatnonzero(np.append((slot[1:] != slot[:-1]) | (rank[1:] != rank[:-1]), True))
         slot, rank, count = slot[last], rank[last], last + 1.0

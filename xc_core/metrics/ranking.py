@@ -29,6 +29,8 @@ _RIGHT: Final = np.array([[1.0, 1, 0, 0], [1, 0, 1, 0]])
 """Which of the four documents that ``of_few`` adds are right, by model."""
 _SAME: Final = 1e-9
 """Width of an interval, in percent, below which all resamples are the same but for rounding."""
+_DISCOUNTS: Final = 1 / np.log2(np.arange(2, max(KS) + 2))
+"""Weights of the ranks in nDCG."""
 MANY: Final = 48
 """Positives of a document from which a binary search per label is faster than a comparison per positive."""
 _COMPARED: Final = 1 << 18
@@ -188,40 +190,60 @@ def per_document(
     twice. ``Shortlist.of`` checks that of another program's labels. Raises ValueError if shortlist and truth have
     different numbers of documents.
     """
+    return of_each({"": shortlist}, truth, inverse_propensity_L, bins)[""]
+
+
+def of_each(
+    shortlists: Mapping[str, Shortlist], truth: LabelMatrix, weights_L: F64, bins: Mapping[str, Bool] | None = None
+) -> dict[str, PerDocument]:
+    """Return ``per_document`` of each of several rankings of the same documents, which share their denominators."""
+    den = _denominators(truth, weights_L, bins or {})
+    return {name: PerDocument(_numerators(own, truth, weights_L, bins or {}), den) for name, own in shortlists.items()}
+
+
+def _numerators(shortlist: Shortlist, truth: LabelMatrix, weights_L: F64, bins: Mapping[str, Bool]) -> dict[str, F64]:
     short = shortlist.top(min(shortlist.k, max(RECALL_KS)))
     docs, ranks = np.divmod(np.flatnonzero(hits(short, truth)), max(short.k, 1))
     reach_N = np.minimum(truth.counts_N, max(KS))
-    some_N = (reach_N > 0).astype(np.float64)
     won_NK, gains_NK = np.zeros((2, len(truth), max(KS)))
     top = docs[ranks < max(KS)], ranks[ranks < max(KS)]
     won_NK[top] = 1
-    gains_NK[top] = inverse_propensity_L[short.ids_NK[top]]
-    ideal_NK = _ideal_gains(truth, inverse_propensity_L, max(KS))
-    won_KN, gains_KN, ideal_KN = (_running_sums(values_NK) for values_NK in (won_NK, gains_NK, ideal_NK))
+    gains_NK[top] = weights_L[short.ids_NK[top]]
+    won_KN, gains_KN = (_running_sums(values_NK) for values_NK in (won_NK, gains_NK))
     num: dict[str, F64] = {}
-    den: dict[str, F64] = {}
     for k in KS:
-        discount = 1 / np.log2(np.arange(2, k + 2))
+        discount = _DISCOUNTS[:k]
         best_N = np.concatenate([[0.0], np.cumsum(discount)])[np.minimum(reach_N, k)]
         num[f"P_at_{k}"] = won_KN[k - 1] / k
-        den[f"P_at_{k}"] = np.ones(len(truth))
         num[f"nDCG_at_{k}"] = np.divide(won_NK[:, :k] @ discount, best_N, out=np.zeros(len(truth)), where=best_N > 0)
-        den[f"nDCG_at_{k}"] = some_N
         num[f"PSP_at_{k}"] = gains_KN[k - 1]
-        den[f"PSP_at_{k}"] = ideal_KN[k - 1]
         num[f"PSnDCG_at_{k}"] = gains_NK[:, :k] @ discount
-        den[f"PSnDCG_at_{k}"] = ideal_NK[:, :k] @ discount
     positives_N = truth.counts_N.astype(np.float64)
     for k in RECALL_KS:
         found_N = np.bincount(docs[ranks < k], minlength=len(truth))
         num[f"R_at_{k}"] = np.divide(found_N, positives_N, out=np.zeros(len(truth)), where=positives_N > 0)
-        den[f"R_at_{k}"] = some_N
+    for name, chosen_L in bins.items():
+        num[RECALL[name]] = np.bincount(top[0], chosen_L[short.ids_NK[top]], len(truth)).astype(np.float64)
+    return num
+
+
+def _denominators(truth: LabelMatrix, weights_L: F64, bins: Mapping[str, Bool]) -> dict[str, F64]:
+    some_N = (truth.counts_N > 0).astype(np.float64)
+    ideal_NK = _ideal_gains(truth, weights_L, max(KS))
+    ideal_KN = _running_sums(ideal_NK)
+    den: dict[str, F64] = {}
+    for k in KS:
+        den[f"P_at_{k}"] = np.ones(len(truth))
+        den[f"nDCG_at_{k}"] = some_N
+        den[f"PSP_at_{k}"] = ideal_KN[k - 1]
+        den[f"PSnDCG_at_{k}"] = ideal_NK[:, :k] @ _DISCOUNTS[:k]
+    den |= {f"R_at_{k}": some_N for k in RECALL_KS}
     if bins:
         owners, labels = truth.pairs()
-        for name, chosen_L in bins.items():
-            num[RECALL[name]] = np.bincount(top[0], chosen_L[short.ids_NK[top]], len(truth)).astype(np.float64)
-            den[RECALL[name]] = np.bincount(owners, chosen_L[labels], len(truth)).astype(np.float64)
-    return PerDocument(num, den)
+        den |= {
+            RECALL[n]: np.bincount(owners, own_L[labels], len(truth)).astype(np.float64) for n, own_L in bins.items()
+        }
+    return den
 
 
 def hits(shortlist: Shortlist, truth: LabelMatrix) -> Bool:

@@ -67,7 +67,7 @@ class Estimator:
         if name == "encoder":
             if not case.fills_banks:  # the pilots did
                 seconds = line.imports + line.fixed + self._frozen(case)
-            seconds += self._refresh(case)
+            seconds += self.refresh(case)
         return seconds + self._steps(name, case)
 
     def _frozen(self, case: Case) -> float:
@@ -86,7 +86,7 @@ class Estimator:
             found -= sum(one.seconds(self.rates) for one in searches(case)[name])
         return max(found, 0.0)
 
-    def _refresh(self, case: Case) -> float:
+    def refresh(self, case: Case) -> float:
         """Return the seconds of clustering documents before epochs of M1; searches are counted apart.
 
         The one refresh of a pilot clusters and searches, so its searches are taken off.

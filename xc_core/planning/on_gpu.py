@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from xc_core.chain.workspace import Workspace
 from xc_core.planning import planned
-from xc_core.planning.estimator import Cost
+from xc_core.planning.estimator import Cost, Estimator
 from xc_core.planning.pilots import Rates
 from xc_core.planning.stage_costs import Case, searches, trained_documents
 
@@ -48,6 +48,7 @@ def on_gpu(name: str, subject: planned.Subject, rates: Rates, recorded: dict[str
         )
     case = Case(subject.recipe, subject.world, rates.width)
     seconds = _seconds(case, recorded)
+    seconds["encoder"] += Estimator(subject.recipe, rates).refresh(case)  # clusters are made on the CPU
     costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in planned.costs_of(subject, rates)]
     note = f"{name}: {recorded['device']}, rates of {recorded['date']}; memory is that of the process, not of the card"
     return costs, note

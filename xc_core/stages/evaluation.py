@@ -24,7 +24,7 @@ from xc_core.metrics import plots
 from xc_core.metrics.confusions import confusions
 from xc_core.metrics.evaluation import ALL, FUSION, OWN, Learnt, write_evaluation
 from xc_core.metrics.names import RECALL_KS
-from xc_core.metrics.ranking import PerDocument, per_document, without
+from xc_core.metrics.ranking import PerDocument, of_each, without
 from xc_core.metrics.report import in_bins, report
 from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
@@ -112,9 +112,9 @@ def _measured(
         docs = np.arange(part.start, part.stop)
         ranked = {name: without(short, filters.rows(docs)) for name, short in found.items()}
         kept.append(ranked[FUSION].top(min(ranked[FUSION].k, max(RECALL_KS))))
-        for name, short in ranked.items():
-            parts.setdefault(name, []).append(per_document(short, truth.rows(docs), weights_L, bins))
-    return Shortlist.stack(kept), {name: PerDocument.joined(own) for name, own in parts.items()}
+        for name, own in of_each(ranked, truth.rows(docs), weights_L, bins).items():
+            parts.setdefault(name, []).append(own)
+    return Shortlist.stack(kept), {name: PerDocument.joined(each) for name, each in parts.items()}
 
 
 def _learnt(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion) -> Learnt:

@@ -20,7 +20,7 @@ from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
 from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.metrics.evaluation import FUSION
-from xc_core.metrics.ranking import PerDocument, per_document
+from xc_core.metrics.ranking import PerDocument, of_each, per_document
 from xc_core.metrics.report import in_bins
 from xc_core.metrics.validation import copy_validation, write_validation
 from xc_core.recipes.settings import FusionSettings, inputs_of
@@ -46,7 +46,7 @@ def run(context: Context[FusionSettings]) -> None:
     fitted = replace(fitted, candidates=k, offsets=inputs.offsets)
     ranked = _ranked(settings.rule, inputs, gathered, weights_L, fitted, families_N)
     bins = dict(in_bins(corpus.published_train().frequency_L()))
-    measured = {name: per_document(short, gathered.truth, weights_L, bins) for name, short in ranked.items()}
+    measured = of_each(ranked, gathered.truth, weights_L, bins)
     documents = {name: _shown(own) for name, own in measured.items()}
     compared = {name: own.total() for name, own in documents.items()}
     better = _instead(settings, compared, documents)
