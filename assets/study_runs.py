@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from assets.mlflow_errors import answering
 from assets.settings import mlflow_settings
-from assets.tracking import answering, connect, experiment_id, flat, log_figures
+from assets.tracking import connect, experiment_id, flat, log_figures
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
 from xc_core.metrics.names import stored

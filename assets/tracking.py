@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,16 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from assets import database, links
-from assets.settings import REGISTRY_URI, hide_secrets, local_folder
+from assets.mlflow_errors import answering
+from assets.settings import REGISTRY_URI, local_folder
 from assets.waiting import first_contact
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
 from xc_core.data.history import read_history
-from xc_core.errors import UnavailableError, first_line, storage_error, storage_reason
 from xc_core.locks import locked
-from xc_core.plugins import importing
-from xc_core.sqlite import lockers, sqlite_file
+from xc_core.sqlite import sqlite_file
 
 _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
@@ -86,55 +84,6 @@ def connected(uri: str, lock: Path) -> Iterator[Any]:
     for address in (uri, os.environ.get(REGISTRY_URI, "")):
         if file := sqlite_file(address):
             database.synced(file.parent)
-
-
-@contextmanager
-def answering(uri: str) -> Iterator[None]:
-    """Turn errors of MLflow, its database, its store of files or the network in the block into an UnavailableError.
-
-    It is a StorageError if a disk is full or refuses the write: that of temporary files, where MLflow copies a model
-    first, or that of its database, if this is a file.
-    """
-    with importing():
-        from mlflow.exceptions import MlflowException
-        from requests import RequestException
-        from sqlalchemy.exc import SQLAlchemyError
-
-    ours: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *_errors_of_s3())
-    try:
-        yield
-    except ours as error:
-        temporary = Path(tempfile.gettempdir())
-        file = temporary if f"'{temporary}/" in str(error) else sqlite_file(uri)
-        if file and (reason := storage_reason(error, file)):
-            raise storage_error(reason, file) from None
-        what, expected, do = _advice(error, uri)
-        found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})"
-        do += "; the artefacts are complete, so run the same job again"
-        # Dagster would store the cause, which has the address with its login
-        raise UnavailableError(found, expected=expected, do=do) from None
-
-
-def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
-    """Return what an error of MLflow is, what was expected, and what to do."""
-    if "database is locked" in str(error):
-        do = f"wait for the end of {lockers(sqlite_file(uri)) or 'the other program'}, or end it"
-        return "no answer from", "a database that no other program keeps locked", do
-    if getattr(error, "error_code", "") in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-        do = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
-        return "a refusal by", "a login that has this permission", do
-    expected = "a reachable tracking server, or sqlite:////absolute/path.db"
-    return "no answer from", expected, "start the server or set MLFLOW_TRACKING_URI"
-
-
-def _errors_of_s3() -> tuple[type[Exception], ...]:
-    """Return what MLflow lets through from the S3 client, if that is installed."""
-    try:
-        from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError
-    except ImportError:
-        return ()
-    return (Boto3Error, BotoCoreError, ClientError)
 
 
 @dataclass(frozen=True)

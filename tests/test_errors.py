@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
 import re
 from pathlib import Path
@@ -129,6 +130,24 @@ def test_a_name_that_looks_the_same_is_said_to_be_in_another_unicode_form() -> N
     """As the names of files of a Mac, which have accents as characters of their own."""
     for name, known in (("caf\u00e9", "cafe\u0301"), ("e\u0301", "\u00e9")):
         assert nearest(name, ["cafe", known]) == f" (nearest: '{known}', in another Unicode form)"
+
+
+def test_a_folder_that_this_user_may_not_enter_is_the_innermost_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To ask for what is in it raises an error for any other user than root."""
+    closed, real = tmp_path / "closed", Path.stat
+
+    def stat(path: Path, **how: bool) -> os.stat_result:
+        if closed in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, **how)
+
+    closed.mkdir()
+    monkeypatch.setattr(Path, "stat", stat)
+    assert errors._nearest(closed / "inner" / "file") == closed
+    assert str(closed) in storage_error("no permission (x)", closed / "inner" / "file").do
+    assert errors._nearest(closed) == closed
 
 
 @given(st.text() | st.binary(), st.integers(8, 80))

@@ -238,7 +238,7 @@ ALLOWED = {
     ("folders", "xc_core/planning/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
-    ("folders", "assets/tracking.py"): ({"gettempdir"}, "a disk that an error names"),
+    ("folders", "assets/mlflow_errors.py"): ({"gettempdir"}, "a disk that an error names"),
     ("folders", "assets/database.py"): ({"rename"}, "a new database of MLflow, which is no artefact"),
     ("folders", "assets/release/repair.py"): ({"TemporaryDirectory"}, "a copy of an origin"),
     ("folders", "assets/release/lineage.py"): (

@@ -119,7 +119,8 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
         champion = version_of(client, name, CHAMPION)
         version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
     if champion is not None and version == int(champion.version):
-        client.set_registered_model_alias(name, CHALLENGER, str(version))
+        if not _moved(client, candidate, version, champion):
+            return register(client, artifact_root, candidate)
         return Released(version, True, f"version {version} is champion: it is already", champion=champion)
     own = known or client.get_model_version(name, str(version))
     verdict, champion = _judged(client, name, candidate, own, champion)
@@ -127,19 +128,30 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict, champion)
     taken_out = known is not None and ROLLED_BACK in known.tags
-    if taken_out or not candidate.auto:
-        client.set_registered_model_alias(name, CHALLENGER, str(version))
+    waits = taken_out or not candidate.auto
+    if not _moved(client, candidate, version, champion, to_champion=not waits):  # recording a verdict takes seconds
+        return register(client, artifact_root, candidate)
+    if waits:
         why = f"it was rolled back on {known.tags[ROLLED_BACK]}" if known and taken_out else verdict.summary
         do = f"xc promote --dataset {candidate.dataset} --version {version} makes it champion"
         return Released(version, False, f"version {version} is challenger: {why}; {do}", verdict, champion)
-    with candidate.moving():
-        if unchanged := same_version(champion, version_of(client, name, CHAMPION)):  # recording a verdict takes seconds
-            set_champion(client, name, version)
-            client.set_registered_model_alias(name, CHALLENGER, str(version))
-    if not unchanged:
-        return register(client, artifact_root, candidate)
     text = verdict.summary if champion is not None else f"the first one, judged on {verdict.documents}"
     return Released(version, True, f"version {version} is champion: {text}", verdict, champion)
+
+
+def _moved(client: Any, candidate: Candidate, version: int, champion: Any | None, *, to_champion: bool = False) -> bool:
+    """Make a version challenger, and champion too if asked for; return False if ``champion`` is another one now.
+
+    All aliases are changed under one lock: ``replaced`` gives a new version those that it has read there.
+    """
+    name = model_name(candidate.dataset)
+    with candidate.moving():
+        if not same_version(champion, version_of(client, name, CHAMPION)):
+            return False
+        if to_champion:
+            set_champion(client, name, version)
+        client.set_registered_model_alias(name, CHALLENGER, str(version))
+        return True
 
 
 def _judged(client: Any, name: str, candidate: Candidate, own: Any, champion: Any | None) -> tuple[Verdict, Any | None]:

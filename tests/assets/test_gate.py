@@ -255,6 +255,20 @@ def test_a_model_is_judged_again_if_another_became_champion_meanwhile(
     assert versions.aliases() == {"champion": third, "challenger": third, "previous": second}
 
 
+def test_a_challenger_is_judged_again_if_another_became_champion_meanwhile(versions: Registry) -> None:
+    """By the manual policy, and for the champion itself, the alias was set outside of the lock."""
+    first, second, third = (versions.version() for _ in range(3))
+    versions.release(first)
+    versions.before.append(second)
+    assert not versions.release(third, auto=False).is_champion
+    assert versions.asked == [None, first, second]
+    assert versions.aliases() == {"champion": second, "challenger": third, "previous": first}
+    versions.before.append(first)
+    assert versions.release(second).is_champion
+    assert versions.asked == [None, first, second, first], "it was champion before the lock was taken, and then no more"
+    assert versions.aliases() == {"champion": second, "challenger": second, "previous": first}
+
+
 def test_a_model_that_is_refused_at_the_second_judgement_does_not_become_challenger(
     versions: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ import dagster as dg
 import pytest
 from dagster._utils.error import serializable_error_info_from_exc_info as stored_error
 
+from assets.mlflow_errors import answering
 from assets.settings import hide_secrets, mlflow_settings
-from assets.tracking import answering, connect
+from assets.tracking import connect
 from pipelines.definitions import build, resources
 from tests.assets.conftest import Store
 from xc_core.chain import Workspace

@@ -27,12 +27,12 @@ from sqlalchemy.exc import OperationalError
 
 from assets import database, tracking, waiting
 from assets.metadata import summary
+from assets.mlflow_errors import answering
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
 from assets.tracking import (
     DataVersion,
     StageRun,
-    answering,
     connect,
     curves,
     experiment_id,
@@ -252,6 +252,15 @@ def test_a_server_that_refuses_a_login_is_not_called_down(code: str) -> None:
     assert "MLFLOW_TRACKING_PASSWORD" in caught.value.do and "start the server" not in caught.value.do
 
 
+@pytest.mark.parametrize("code", ["RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "ENDPOINT_NOT_FOUND"])
+def test_a_server_that_answers_with_an_error_is_not_called_down(code: str) -> None:
+    """The advice was to start the server, which had answered."""
+    with pytest.raises(UnavailableError, match="no run 7") as caught, answering("http://tracking:5000"):
+        raise RestException({"error_code": code, "message": "no run 7"})
+    assert caught.value.found.startswith("an error of MLflow at http://tracking:5000 (")
+    assert "somebody deleted it" in caught.value.do and "start the server" not in caught.value.do
+
+
 @pytest.mark.parametrize("uri", ["sqlite:////project/mlflow.db", "http://server:5000"])
 def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     """MLflow copies a packed model there before it registers it, and wraps the error."""
@@ -404,11 +413,15 @@ def test_a_size_of_the_pool_that_a_user_has_set_is_kept(
 
 
 def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "_PATIENCE", 0.2)
-    before = time.monotonic()
-    with locked(store.lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
-        connect(store.uri, store.lock)
+    lines, before = list[str](), time.monotonic()
+    with monkeypatch.context() as patched:
+        patched.setattr(waiting, "_QUIET_SECONDS", 0.01)
+        patched.setattr(waiting, "report", lines.append)
+        patched.setattr(tracking, "_PATIENCE", 0.2)
+        with locked(store.lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
+            connect(store.uri, store.lock)
     assert time.monotonic() - before > 0.2
+    assert lines == [], "MLflow was not asked: the time of its answer begins when the other process has ended"
     assert connect(store.uri, store.lock)
 
 

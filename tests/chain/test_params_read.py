@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from xc_core.chain import Workspace
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, MissingError
+from xc_core.params import put
 from xc_core.recipes import find_recipe
+from xc_core.recipes.base import _OLD
 
 
 def write(workspace: Workspace, text: str) -> Workspace:
@@ -118,6 +122,22 @@ def test_an_entry_of_the_stage_that_version_0_1_had_is_to_be_deleted(bare: Works
     with pytest.raises(ConfigError, match="delete the entry") as caught:
         write(bare, WRONG["an unknown stage"][0].replace("encodr", "index")).params.experiment("toy", "ngame")
     assert "ngame.index" in caught.value.found
+
+
+@pytest.mark.parametrize("name", sorted(_OLD - {"index"}))
+def test_a_setting_that_version_0_1_had_is_to_be_deleted_or_moved(name: str) -> None:
+    """Only `index` was called one of that version; the advice for all others was to fix the name."""
+    changes: dict[str, Any] = {}
+    put(changes, name, 1)
+    with pytest.raises(ConfigError, match=r"delete the entry, which is of version 0\.1, or move it") as caught:
+        find_recipe("ngame").changed(changes)
+    assert caught.value.found.startswith(f"ngame.{name}")
+
+
+def test_another_name_than_one_of_version_0_1_is_to_be_fixed() -> None:
+    for changes in ({"encoder": {"radiu": 1}}, {"audit": {"radis": 1}}, {"encoder": {"epochs": "x"}}):
+        with pytest.raises(ConfigError, match="do this:  fix the"):
+            find_recipe("ngame").changed(changes)
 
 
 def test_bytes_that_are_no_text_are_a_config_error(bare: Workspace) -> None:

@@ -81,7 +81,8 @@ def test_the_leaderboard_leaves_out_a_stale_evaluation_and_says_so(
     with pytest.raises(MissingError, match="no evaluated recipe of toy") as caught:
         run_stage(copied, "leaderboard", "toy", force=True)
     assert caught.value.do == copied.params.train_command("toy", "ngame")
-    assert "leaderboard: ngame is left out: evaluation of ngame out of date: fusion is out of date" in lines
+    why = "evaluation of ngame out of date: fusion is out of date"
+    assert f"leaderboard: ngame is left out: {why}; do this: {caught.value.do}" in lines
 
 
 # the command line

@@ -19,12 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import NGAME, Xc
-from tests.conftest import TOPICS
+from tests.conftest import TOPICS, write_lines
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
 from xc_core.cli.predict import _answer_file
 from xc_core.cli.predict_files import Job, Share
+from xc_core.data.label_file import check_type
 from xc_core.errors import BusyError, DataError, MissingError, UsageError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.champion import in_folder
@@ -281,6 +282,41 @@ def test_answers_that_are_deleted_meanwhile_are_called_missing(tmp_path: Path) -
     with pytest.raises(MissingError, match=r"found no \S+/00000000, which was deleted while"):
         job.run(during)
     assert job.run(answer) == 50
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "x.ndjson", "x.json", "x.csv.gz", "x.tsv.gz", "x.jsonl.gz"])
+def test_a_table_that_an_ingest_reads_is_answered(tmp_path: Path, name: str) -> None:
+    """Only .parquet, .jsonl and .csv were taken."""
+    separator = "\t" if ".tsv" in name else ","
+    rows = [json.dumps({"uid": "a", "text": 'a "dog"'}), json.dumps({"uid": "b", "text": ""})]
+    if "sv" in name:
+        rows = [f"uid{separator}text", f'a{separator}"a ""dog"""', f"b{separator}"]
+    write_lines(tmp_path / name, rows)
+    assert Job(tmp_path / name, tmp_path / "y.jsonl", "text", "q").run(answer) == 2
+    assert [row["labels"][0]["title"] for row in read(tmp_path / "y.jsonl")] == ['a "dog"', ""]
+
+
+@pytest.mark.parametrize("name", ["x.csv.gz", "x.tsv.gz", "x.jsonl.gz"])
+def test_a_compressed_table_that_is_cut_off_is_refused(tmp_path: Path, name: str) -> None:
+    write_lines(tmp_path / name, ["text", "a"] if "sv" in name else ['{"text": "a"}'])
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-12])
+    with pytest.raises(DataError, match=r" in UTF-8, in a complete gzip file\n"):
+        Job(tmp_path / name, tmp_path / "y.jsonl", "text", "q").run(answer)
+
+
+def test_a_list_of_json_is_named_with_the_command_that_writes_lines(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('[{"text": "a"}]')
+    with pytest.raises(DataError, match=r"jq -c '\.\[\]' OLD > NEW"):
+        Job(tmp_path / "x.json", tmp_path / "y.jsonl", "text", "q").run(answer)
+
+
+@pytest.mark.parametrize("name", [".csv", ".jsonl.gz", ".parquet", "x.parquet.gz", "csv"])
+def test_an_ending_alone_is_no_name_of_a_table(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("text\na\n")
+    with pytest.raises(UsageError, match=r"expected: a name that ends in \.parquet or "):
+        Job(tmp_path / name, tmp_path / "y.jsonl", "text", "q")
+    with pytest.raises(UsageError):
+        check_type(tmp_path / name, "labels")
 
 
 def test_other_columns_of_a_csv_may_hold_anything(tmp_path: Path) -> None:

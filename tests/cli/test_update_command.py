@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import unicodedata
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,9 +17,10 @@ import polars as pl
 import pytest
 
 from tests.cli.conftest import Xc
-from tests.conftest import ToyWorld, open_corpus
-from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world
+from tests.conftest import ToyWorld, open_corpus, write_lines
+from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world, write_world
 from xc_core.chain import Workspace, changelog
+from xc_core.cli import doctor
 from xc_core.cli.ingest import place
 from xc_core.data.formats import text_uid
 from xc_core.data.ingest import IngestConfig
@@ -104,6 +107,43 @@ def test_new_corrected_and_untouched_rows(xc: Xc, project: Workspace, tmp_path: 
     (entry,) = changelog.entries(project, "toy")
     assert (entry["what"], entry["documents"]["added"], entry["labels"]["added"]) == ("update", ["N1", "N2"], ["NEW"])
     assert (changelog.version(project, "toy", 1) / "trn.json.gz").is_file()
+
+
+@pytest.mark.parametrize(("what", "setting"), [("replace", False), ("settings", True)])
+def test_what_was_changed_by_hand_is_in_the_changelog_before_the_update(
+    project: Workspace, tmp_path: Path, what: str, setting: bool
+) -> None:
+    """The corpus was made again from the changed files without an entry."""
+    before, raw = open_corpus(project).digest, project.raw("toy")
+    if setting:
+        params = project.params.path
+        params.write_text(params.read_text().replace("corpus: {}", "corpus: {validation_fraction: 0.3}"))
+    else:
+        lines = gzip.decompress((raw / "trn.json.gz").read_bytes()).decode().splitlines()
+        write_lines(raw / "trn.json.gz", [*lines, json.dumps(row("hand", "a text by hand", [0]))])
+    assert update(project, raw, "toy") is not None
+    (entry,) = changelog.entries(project, "toy")
+    assert (entry["what"], entry["documents"]["added"]) == (what, [] if setting else ["hand"])
+    assert entry["corpus"] == {"before": before, "after": open_corpus(project).digest}
+    assert entry["settings"]["before"]["validation_fraction"] == IngestConfig().validation_fraction
+    assert entry["settings"]["after"]["validation_fraction"] == (0.3 if setting else IngestConfig().validation_fraction)
+
+
+def test_a_changelog_without_the_present_version_is_noted(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    """A backup without the newest record was restored, and nothing said so."""
+    for number in (1, 2):
+        new = [row(f"n{number}", f"new text {number}", [0])]
+        update(project, drop(tmp_path / f"more-{number}", new, [("L0", "river")]), "toy")
+    entry, note = project.home("toy") / "changes" / "0002.json", "has no record of this version"
+    for lost in (False, True):
+        if lost:
+            entry.unlink()
+        assert (note in xc("status", "--dataset", "toy").out) is lost
+        assert (note in xc("status", "--dataset", "toy", "--json").out) is lost
+        found = [one for one in doctor._project() if note in one.text]
+        assert [(one.level, one.text.partition(":")[0]) for one in found] == [("note", "toy")] * lost
+    (project.home("toy") / "changes" / "0001.json").unlink()
+    assert note not in xc("status", "--dataset", "toy").out, "a dataset that was ingested once has no changelog"
 
 
 def test_a_table_without_a_labels_table_names_labels_and_keeps_their_texts(
@@ -483,6 +523,38 @@ def test_labels_without_uids_are_refused(xc: Xc, project: Workspace, tmp_path: P
     else:
         LAYOUTS[layout](ToyWorld.make(documents=20, tests=5), folder)
     xc("update", folder, "--dataset", "toy").refused(65, "labels that are known by their line number", "column labels")
+
+
+@pytest.mark.parametrize("layout", ["xc-text", "pecos"])
+def test_numbered_labels_are_those_of_the_dataset_if_their_texts_are(
+    xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """These layouts were refused, whatever their labels."""
+    workspace, world = empty_workspace(tmp_path / "project"), ToyWorld.make(documents=60, tests=10)
+    monkeypatch.setenv("XC_ROOT", str(workspace.root))
+    place(workspace, write_world(tmp_path / "begin", layout, world), "toy", IngestConfig(), replace=False)
+    titles = [one["title"] for one in world.train]
+    number = next(number for number, title in enumerate(titles) if titles.count(title) == 1)
+    before, new = labels_of(workspace, f"train-{number}"), row("", "words of nobody else", [10])
+    known = {**world.train[number], "target_ind": [3], "target_rel": [1.0]}
+    more = ToyWorld([known, new], [], [*world.labels, label("meadow")])
+    folder = tmp_path / "more"
+    folder.mkdir()
+    LAYOUTS[layout](more, folder)
+    for again in (False, True):  # the second time the raw files are xc-json, whose uids are these numbers
+        ended = xc("update", folder, "--dataset", "toy")
+        assert ended.code == 0, ended.err
+        assert ("nothing changes" in ended.err) is again
+    assert (before != ["3"], labels_of(workspace, f"train-{number}")) == (True, ["3"])
+    assert open_corpus(workspace).table("labels")["uid"].to_list() == list(map(str, range(11)))
+    assert labels_of(workspace, text_uid("words of nobody else", "")) == ["10"]
+    spoilt = replace(more, labels=[*more.labels[1:], more.labels[0]])
+    LAYOUTS[layout](spoilt, folder)
+    xc("update", folder, "--dataset", "toy").refused(65, "other labels at these lines than in the dataset")
+
+
+def label(title: str) -> dict[str, Any]:
+    return {"uid": "", "title": title, "content": ""}
 
 
 # documents without uids

@@ -113,6 +113,18 @@ def test_a_table_with_another_separator_is_named_before_its_rows_are_blamed(mark
     assert repr(mark) in caught.value.found
 
 
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_a_separator_between_quotes_is_part_of_the_cell_and_the_advice_shows_one(separator: str) -> None:
+    content = f'a{separator}b\n"1{separator}2"{separator}3\n'
+    assert csv_names(io.BytesIO(content.encode()), "x", separator) == ["a", "b"]
+    (batch,) = csv_batches(io.BytesIO(content.encode()), "x", 10, separator)
+    assert batch.to_pylist() == [{"a": f"1{separator}2", "b": "3"}]
+    with pytest.raises(DataError) as caught:
+        list(csv_batches(io.BytesIO(content.replace('"', "").encode()), "x", 10, separator))
+    assert (caught.value.found, caught.value.where) == ("3 cells", "x, row 2")
+    assert caught.value.do == f'fix the row; put a cell with a separator between quotes: "a{separator} b"'
+
+
 def test_a_part_ends_when_its_cells_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_rows, "_PART", 100)
     content = b"a\n" + b"x" * 60 + b"\n" + b"y\n" * 5

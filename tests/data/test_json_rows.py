@@ -85,6 +85,15 @@ def test_a_list_is_the_form_of_a_file_if_it_is_the_first_line(tmp_path: Path, nu
     assert found.value.where == f"train.jsonl, line {number}" and found.value.do.startswith(do)
 
 
+@pytest.mark.parametrize("later", ["{}", '{"text": "x", "labels": ["a"]}'])
+def test_a_first_line_without_fields_is_named(tmp_path: Path, later: str) -> None:
+    """The columns were named, of which there are none, or the next line was to be deleted."""
+    (tmp_path / "train.jsonl").write_text("{}\n" + later)
+    for rows in (tabular.Tabular.labels, lambda source: source.documents("train")):
+        with pytest.raises(DataError, match=r"train\.jsonl, line 1: found an object without fields"):
+            list(rows(tabular.Tabular(tmp_path, ReadOptions())))
+
+
 def test_labels_that_are_added_to_lines_of_json_with_whole_numbers_are_numbers_too(tmp_path: Path) -> None:
     """As texts they would be taken for row numbers by the documents that have them."""
     (tmp_path / "labels.jsonl").write_text('{"uid": 5, "text": "five"}\n{"uid": 6, "text": "six"}\n')

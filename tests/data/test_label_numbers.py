@@ -8,8 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from tests.conftest import write_json
 from tests.data.worlds import read_world
 from xc_core.data.corpus import Corpus
+from xc_core.data.formats import tabular
 from xc_core.errors import DataError
 
 
@@ -48,3 +50,33 @@ def test_names_are_uids_whatever_they_look_like(tmp_path: Path) -> None:
 def test_numbers_that_can_be_read_in_two_ways_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="uids of labels that are numbers"):
         read_world(world(tmp_path / "raw", ["2", "0", "1"], [[0], [1], [2]]))
+
+
+@pytest.mark.parametrize("uids", [["c", 0, "b"], [0, "c", 1]])
+def test_whole_numbers_beside_uids_of_both_kinds_are_refused(tmp_path: Path, uids: list[Any]) -> None:
+    """The first line decided whether they were rows or uids."""
+    folder = world(tmp_path / "raw", ["a", "b", "c"], [[0], [1], [2]])
+    (folder / "labels.parquet").unlink()
+    write_json(folder / "labels.jsonl", [{"uid": uid, "text": f"label {uid}"} for uid in uids])
+    with pytest.raises(DataError, match="some uids of labels that are texts, and some that are whole numbers"):
+        read_world(folder)
+    named_by_texts = pl.DataFrame({"uid": ["d"], "text": ["train text"], "labels": [["c", "0"]]})
+    for split in ("train", "test"):
+        named_by_texts.with_columns(uid=pl.lit(split)).write_parquet(folder / f"{split}.parquet")
+    assert read_world(folder, allow=["unseen-labels", "shared-texts"]).num_labels == 3
+
+
+@pytest.mark.parametrize(("labels", "fits"), [([[5], [6]], False), ([["5"], ["6"]], True)])
+def test_a_text_as_the_uid_of_an_added_label_beside_whole_numbers(
+    tmp_path: Path, labels: list[list[Any]], fits: bool
+) -> None:
+    """The numbers of the documents were row numbers then, so the command spoke of documents that differ."""
+    folder = world(tmp_path / "raw", [5, 6], labels)
+    added = pl.DataFrame({"uid": ["5", "6", "new"], "title": ["five", "six", "new"], "content": ["", "", ""]})
+    if fits:
+        tabular.add_labels(folder, added, 1)
+        assert pl.read_parquet(folder / "labels.parquet")["uid"].to_list() == ["5", "6", "new"]
+        return
+    with pytest.raises(DataError, match="the uid 'new' beside uids of labels that are whole numbers"):
+        tabular.add_labels(folder, added, 1)
+    assert pl.read_parquet(folder / "labels.parquet")["uid"].to_list() == [5, 6], "nothing has changed"

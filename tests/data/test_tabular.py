@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -276,11 +278,11 @@ def test_numbers_in_lines_of_json_are_uids_if_the_uids_of_labels_are_numbers(
     assert found["labels"][found["pairs"][0][1]][0] == str(uids[int(first[1:]) % 2])
 
 
-def sharded(folder: Path, split: str, size: int) -> None:
+def sharded(folder: Path, split: str, size: int, hashes: Sequence[str] = ("",)) -> None:
     table = pq.read_table(folder / f"{split}.parquet")
     for number, start in enumerate(range(0, len(table), size)):
-        total = -(-len(table) // size)
-        pq.write_table(table.slice(start, size), folder / f"{split}-{number:05}-of-{total:05}.parquet")
+        total = f"{-(-len(table) // size):05}{hashes[number % len(hashes)]}"
+        pq.write_table(table.slice(start, size), folder / f"{split}-{number:05}-of-{total}.parquet")
     (folder / f"{split}.parquet").unlink()
 
 
@@ -299,6 +301,17 @@ def test_shards_are_one_table(tmp_path: Path) -> None:
         read_world(folder, **cut)
 
 
+def test_a_shard_may_have_a_hash_in_its_name(tmp_path: Path) -> None:
+    """`datasets` writes one; it may be another one for each shard, and says nothing of their order."""
+    whole, folder = (write_world(tmp_path / name, "parquet") for name in ("whole", "shards"))
+    sharded(folder, "train", 6, ("-f3a1b2c3d4e5f607", "-0a1b2c3d4e5f6071"))
+    sharded(folder, "test", 12, ("-abc12",))
+    assert contents(read_world(folder)) == contents(read_world(whole))
+    shutil.copy(folder / "train-00000-of-00010-f3a1b2c3d4e5f607.parquet", folder / "train-00000-of-00010-abc.parquet")
+    with pytest.raises(DataError, match=r"11 shards\n  expected: one table named train: 10 files \.parquet"):
+        read_world(folder)
+
+
 LAST = "train-00009-of-00010"
 
 
@@ -315,4 +328,4 @@ def test_a_table_with_a_shard_missing_is_refused(tmp_path: Path, spoil: Any, fou
     spoil(folder)
     with pytest.raises(DataError, match=found) as caught:
         read_world(folder)
-    assert caught.value.expected == "one table named train: 10 files from train-00000-of-00010.parquet"
+    assert caught.value.expected == "one table named train: 10 files .parquet, numbered from 0"

@@ -190,6 +190,7 @@ def _files_of_texts(root: Path) -> list[Target]:
     found = []
     for suffix, source, change in (
         (".jsonl", b'{"text": "a"}\n{"text": "b", "x": 1}\n', mutate.json_changed),
+        (".tsv", b'text\tmore\na\t1\n"b\nc"\t2\n', mutate.bytes_changed),
         (".csv", b'text,more\na,1\n"b\nc",2\n', mutate.bytes_changed),
         (".parquet", (root / "parquet-train.parquet" / "train.parquet").read_bytes(), mutate.columns_changed),
     ):

@@ -323,7 +323,7 @@ def test_labels_that_are_whole_numbers_stay_whole_numbers(new: str, tmp_path: Pa
     before = open_corpus(workspace)
     pl.DataFrame({"uid": [new], "text": ["something new"]}).write_parquet(tmp_path / "new.parquet")
     if new == "x":
-        with pytest.raises(DataError, match="the label index 10"):
+        with pytest.raises(DataError, match="the uid 'x' beside uids of labels that are whole numbers"):
             add_labels(workspace, tmp_path / "new.parquet", "toy")
         return
     assert add_labels(workspace, tmp_path / "new.parquet", "toy").labels == 1

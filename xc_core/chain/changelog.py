@@ -14,12 +14,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core.artifacts import write_file
+from xc_core.artifacts import read_manifest, write_file
 from xc_core.canonical import canonical
 from xc_core.chain.names import CHANGES
 from xc_core.chain.workspace import Workspace
+from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
-from xc_core.errors import CorruptError, RefusedError, first_line
+from xc_core.errors import CorruptError, MissingError, RefusedError, first_line
 from xc_core.leftovers import claimed, drop
 from xc_core.leftovers import work as temporary
 from xc_core.linked import link_file
@@ -92,6 +93,35 @@ def last(corpus: Path) -> dict[str, Any] | None:
     return _read(files[-1]) if files else None
 
 
+def gap(corpus: Path) -> str:
+    """Return a note if the changelog has entries, but none of the present version of the corpus; otherwise nothing."""
+    files = _files(corpus.with_name(CHANGES))
+    try:
+        digest = read_manifest(corpus).digest()
+    except (MissingError, CorruptError):
+        return ""
+    if not files or any(digest in _read(path)["corpus"].values() for path in reversed(files)):
+        return ""
+    return (
+        "the changelog has no record of this version: files or settings were changed by hand, or the newest files of "
+        f"{files[0].parent} are missing; if a backup has them, restore them, so that xc drift knows what is new"
+    )
+
+
+def entry(
+    number: int, what: Kind, corpora: tuple[Corpus, Corpus], settings: tuple[Any, Any], difference: Difference
+) -> dict[str, Any]:
+    """Return the entry of a change from one corpus to another; ``settings`` are those before and after it."""
+    (before, after), (old, new) = corpora, settings
+    return {
+        "number": number,
+        "what": what,
+        "corpus": {"before": before.digest, "after": after.digest},
+        "settings": {"before": old, "after": new},
+        **difference.plain(),
+    }
+
+
 def only_labels(workspace: Workspace, dataset: str, was: str, now: str) -> bool:
     """Return True if only labels were added between two versions of the corpus, given by their digests."""
     found = _between(workspace, dataset, was, now)
@@ -150,11 +180,10 @@ def _read(path: Path) -> dict[str, Any]:
     return entry
 
 
-def write(inner: Workspace, dataset: str, entry: dict[str, Any]) -> None:
-    """Write an entry in a scratch workspace; the ingest moves it beside the corpus with the rest."""
-    path = inner.home(dataset) / CHANGES / f"{entry['number']:04}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(canonical({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}), "utf-8")
+def write(workspace: Workspace, dataset: str, entry: dict[str, Any]) -> None:
+    """Write an entry; from a scratch workspace the ingest moves it beside the corpus with the rest."""
+    path = workspace.home(dataset) / CHANGES / f"{entry['number']:04}.json"
+    write_file(path, canonical({"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry}))
 
 
 def redacted(entry: dict[str, Any], uids: Set[str]) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from xc_core.params import in_use, plain
 
 _SETTINGS: Final = "settings"
 _CODE: Final = "code"
-_SOURCE: Final = "source files"
+SOURCE: Final = "source files"
+"""What changed if the files of a dataset did."""
 _NAMED: Final = 3
 """Changed settings that are named, at most."""
 
@@ -149,7 +150,7 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     dataset, _ = partition.place
     parts = {_SETTINGS: content_hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
     if stage.needs_source:
-        parts[_SOURCE] = source_digest(workspace, dataset)
+        parts[SOURCE] = source_digest(workspace, dataset)
     if stage.compares:
         return parts | _evaluations(workspace, dataset)
     for dep in inputs(stage, partition):
@@ -174,8 +175,13 @@ def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
     except MissingError as error:
         if dep == "tokens" and _made_for(workspace, partition.dataset.name, partition.dataset.tokens):
             raise _left_out(partition) from error
-        expected, do = f"the artefact of {dep}", f"make it first: {STAGES[dep].command(*partition.place)}"
-        raise MissingError(error.found, expected=expected, do=do) from error
+        dataset, recipe = partition.place
+        do = STAGES[dep].command(dataset, recipe)
+        if recipe and not all(
+            input_folder(workspace, one, partition).is_dir() for one in inputs(STAGES[dep], partition)
+        ):
+            do = workspace.params.train_command(dataset, recipe)  # it needs others first
+        raise MissingError(error.found, expected=f"the artefact of {dep}", do=f"make it first: {do}") from error
 
 
 def _made_for(workspace: Workspace, dataset: str, settings: TokensConfig) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from xc_core import artifacts
-from xc_core.chain import STAGES, Workspace
+from xc_core.chain import STAGES, Workspace, changelog
 from xc_core.errors import ConfigError, XCError
 from xc_core.git import trouble
 from xc_core.installation import outdated
@@ -181,6 +181,8 @@ def _project() -> Iterator[Finding]:
     broken = list(_broken(present))
     yield from (Finding("fault", text) for text in broken)
     yield Finding("ok", f"{counted(len(present) - len(broken), 'artefact')} whole")
+    gaps = ((name, changelog.gap(workspace.folder("corpus", name))) for name in datasets)
+    yield from (Finding("note", f"{name}: {text}") for name, text in gaps if text)
 
 
 def _broken(folders: list[Path]) -> Iterator[str]:

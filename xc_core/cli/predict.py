@@ -39,7 +39,9 @@ _MOST_LINES: Final = 100_000
     help="From 0, the likeliest labels (best P@k), to 1, rare labels higher (best PSP@k); by default the model's own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON list per text.")
-@click.option("--input", type=click.Path(path_type=Path), default=None, help="A .parquet, .jsonl or .csv of texts.")
+@click.option(
+    "--input", type=click.Path(path_type=Path), default=None, help="A table of texts: .parquet, .csv, .tsv, .jsonl."
+)
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="The .parquet or .jsonl to write.")
 @click.option("--part", default=None, metavar="I/N", help="Answer part I of N of --input; N processes share a file.")
 @click.option("--column", default=None, help="Column or field of --input with the text.  [default: text]")

@@ -6,12 +6,15 @@ is deleted. With ``--part I/N`` a process answers every N-th block only and leav
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +24,7 @@ import pyarrow.parquet as pq
 
 from xc_core import artifacts
 from xc_core.data.formats.csv_rows import csv_batches, csv_names
+from xc_core.data.formats.tables import ENDINGS, LINES, has_ending
 from xc_core.data.label_file import not_a_file
 from xc_core.errors import CorruptError, DataError, MissingError, UsageError, bare, first_line, nearest
 from xc_core.infer.predictor import Prediction
@@ -35,7 +39,9 @@ _PART: Final = 4 << 20
 """Bytes after which a block ends."""
 _DECODED: Final = 16
 """Rows of Parquet that are decoded at once: few, because each may be long or repeat a long text."""
-ENDINGS: Final = (".parquet", ".jsonl", ".csv")
+_WRITTEN: Final = (".parquet", ".jsonl")
+_BROKEN: Final = (pa.ArrowException, OSError, UnicodeError, EOFError, zlib.error)
+"""What readers raise for a file that is not what its name says, or is cut off."""
 _BLOCK: Final = "block.parquet"
 _LABEL: Final = pa.struct([("uid", pa.string()), ("title", pa.string()), ("score", pa.float32())])
 SCHEMA: Final = pa.schema([("row", pa.int64()), ("labels", pa.list_(_LABEL))])
@@ -83,8 +89,8 @@ class Job:
     def __post_init__(self) -> None:
         if self.target.exists() and not self.target.is_file():  # it would be replaced, even /dev/null
             raise UsageError(not_a_file(self.target), expected="a file", do="name a file with --output")
-        for path, known in ((self.source, ENDINGS), (self.target, ENDINGS[:2])):
-            if path.suffix not in known:
+        for path, known in ((self.source, ENDINGS), (self.target, _WRITTEN)):
+            if not has_ending(path, known):
                 raise UsageError(f"{path.name}", expected=f"a name that ends in {' or '.join(known)}", do="rename it")
         if not self.source.is_file():
             raise MissingError(not_a_file(self.source), expected="a file of texts", do="fix the name")
@@ -152,8 +158,9 @@ class Job:
         rows = _rows(self.source)
         total, unit = (self.source.stat().st_size, "bytes") if rows is None else (rows, "rows")
         with self.source.open("rb") as stream, Meter(f"answering {self.source.name}", total, unit) as meter:
-            done = 0
-            for texts in _READERS[self.source.suffix](stream, self.column, str(self.source)):
+            done, name = 0, Path(self.source.name.removesuffix(".gz"))
+            plain = stream if name.name == self.source.name else gzip.GzipFile(fileobj=stream)
+            for texts in _READERS[name.suffix](plain, self.column, str(self.source)):
                 yield texts
                 at = min(stream.tell(), total) if rows is None else done + len(texts)
                 meter.update(max(at - done, 0))
@@ -224,7 +231,7 @@ def _parquet(stream: Any, column: str, where: str) -> Iterator[list[str]]:
         file = pq.ParquetFile(stream)
         _check_column(column, file.schema_arrow.names, where)
         yield from _in_blocks(_cells(file.iter_batches(_DECODED, columns=[column]), where))
-    except (pa.ArrowException, OSError, UnicodeError) as error:
+    except _BROKEN as error:
         raise _unreadable(where, "Parquet", error) from error
 
 
@@ -258,18 +265,21 @@ def _too_long(found: str, expected: str, where: str) -> DataError:
     return DataError(f"{found} {LONGEST:,} bytes", expected=expected, do="cut the text", where=where)
 
 
-def _csv(stream: Any, column: str, where: str) -> Iterator[list[str]]:
+def _csv(stream: Any, column: str, where: str, separator: str = ",") -> Iterator[list[str]]:
     try:
-        _check_column(column, csv_names(stream, where), where)
+        _check_column(column, csv_names(stream, where, separator), where)
         stream.seek(0)
-        for batch in csv_batches(stream, where, ROWS):
+        for batch in csv_batches(stream, where, ROWS, separator):
             yield _strings(batch.column(column), where).to_pylist()
-    except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise _unreadable(where, "CSV", error) from error
+    except _BROKEN as error:
+        raise _unreadable(where, "CSV or TSV", error) from error
 
 
 def _jsonl(stream: Any, column: str, where: str) -> Iterator[list[str]]:
-    yield from _in_blocks(_fields(stream, column, where))
+    try:
+        yield from _in_blocks(_fields(stream, column, where))
+    except _BROKEN as error:
+        raise _unreadable(where, "JSON lines", error) from error
 
 
 def _fields(stream: Any, column: str, where: str) -> Iterator[tuple[str, int]]:
@@ -280,7 +290,8 @@ def _fields(stream: Any, column: str, where: str) -> Iterator[tuple[str, int]]:
         yield _field(line, column, f"{where}, line {number}"), len(line)
 
 
-_READERS: Final = {".parquet": _parquet, ".csv": _csv, ".jsonl": _jsonl}
+_READERS: Final[dict[str, Any]] = {".parquet": _parquet, ".csv": _csv, **dict.fromkeys(LINES, _jsonl)}
+_READERS[".tsv"] = partial(_csv, separator="\t")
 
 
 def _field(line: bytes, column: str, where: str) -> str:
@@ -299,7 +310,9 @@ def _field(line: bytes, column: str, where: str) -> str:
         raise DataError(
             "a line without a text",
             expected=f'an object with a string, for instance {{"{column}": "a small dog"}}',
-            do="fix the line, or name the field with --column",
+            do="write each object of the list on a line: jq -c '.[]' OLD > NEW"
+            if line.lstrip().startswith(b"[")
+            else "fix the line, or name the field with --column",
             where=where,
         ) from error
     return str(text)
@@ -332,4 +345,5 @@ def _strings(column: Any, where: str) -> Any:
 
 def _unreadable(where: str, kind: str, error: Exception) -> DataError:
     found = f"a file that cannot be read ({first_line(error)})"
-    return DataError(found, expected=f"{kind} in UTF-8", do="fix it", where=where)
+    expected = f"{kind} in UTF-8" + ", in a complete gzip file" * where.endswith(".gz")
+    return DataError(found, expected=expected, do="fix it", where=where)

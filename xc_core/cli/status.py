@@ -91,7 +91,8 @@ def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[Stat
 def _of_corpus(workspace: Workspace, dataset: str) -> dict[str, Any]:
     """Return what is shown of the corpus: how near validation and test are to train, and its last change."""
     folder = workspace.folder("corpus", dataset)
-    shown = {"nearness": read_made(folder).facts.get("nearness"), "last_change": changelog.last(folder)}
+    nearness, change = read_made(folder).facts.get("nearness"), changelog.last(folder)
+    shown = {"nearness": nearness, "last_change": change, "note": changelog.gap(folder)}
     return {name: value for name, value in shown.items() if value}
 
 
@@ -122,7 +123,8 @@ def _lines(shown: dict[str, Any]) -> list[str]:
     lines = [sentence(nearness), *warning(nearness)] if nearness else []
     if drift:
         lines.append(f"new data: {drift['line']}" + ("" if drift["holds"] else " (of an earlier version: xc drift)"))
-    return [*lines, changelog.sentence(change)] if change else lines
+    lines += [changelog.sentence(change)] if change else []
+    return [*lines, f"note: {shown['note']}"] if "note" in shown else lines
 
 
 def _echo_json(dataset: str, recipe: str | None, found: list[State], shown: dict[str, dict[str, Any]]) -> None:

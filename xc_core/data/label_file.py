@@ -9,7 +9,7 @@ import polars as pl
 
 from xc_core.data.checks import Allowed, check_block, clean_block
 from xc_core.data.formats import ReadOptions
-from xc_core.data.formats.tables import ENDINGS
+from xc_core.data.formats.tables import ENDINGS, has_ending
 from xc_core.data.formats.tabular import label_rows
 from xc_core.errors import DataError, MissingError, UsageError, preview
 
@@ -54,7 +54,7 @@ def check_type(path: Path, what: str) -> None:
     """Raise MissingError if there is no file of ``what``, UsageError if its name is not that of a table."""
     if not path.is_file():  # nor a folder or a named pipe, which would be waited for
         raise MissingError(not_a_file(path), expected=f"a file of {what}", do="fix the name")
-    if not path.name.endswith(ENDINGS):
+    if not has_ending(path):
         raise UsageError(path.name, expected=f"a name that ends in {', '.join(ENDINGS)}", do="rename it")
 
 

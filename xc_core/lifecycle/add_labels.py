@@ -106,7 +106,7 @@ def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path
     """Make a corpus version with the labels that are new at the end; return how many. The layout stays."""
     with scratch(workspace, dataset) as inner:
         own = workspace.params.dataset(dataset).corpus
-        corpus = present_corpus(workspace, dataset)
+        corpus = present_corpus(workspace, dataset, inner)
         new = _new(given, corpus, dataset)
         if not len(new):
             return 0

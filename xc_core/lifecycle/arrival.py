@@ -6,20 +6,22 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from xc_core.artifacts import read_made
 from xc_core.chain import changelog, incoming
 from xc_core.chain.changelog import Kind
 from xc_core.chain.runner import run_stage
-from xc_core.chain.status import Status, states
+from xc_core.chain.status import SOURCE, Status, states
 from xc_core.chain.workspace import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import CorruptError, DataError, MissingError, storage_error, storage_reason
 from xc_core.leftovers import claimed, drop
+from xc_core.linked import link
 from xc_core.params import plain
 from xc_core.progress import report
 from xc_core.visible import listed
@@ -73,23 +75,33 @@ class Arrival:
         split = same and self.what != Kind.SETTINGS
         changelog.check_loss(difference, allowed, self.dataset, self.what, split=split)
         if before.digest != after.digest:
-            entry = {
-                "number": changelog.next_number(self.workspace, self.dataset),
-                "what": self.what,
-                "corpus": {"before": before.digest, "after": after.digest},
-                "settings": {"before": plain(settings.corpus), "after": plain(self.config)},
-                **difference.plain(),
-            }
+            own = plain(settings.corpus), plain(self.config)
+            number = changelog.next_number(self.workspace, self.dataset)
+            entry = changelog.entry(number, self.what, (before, after), own, difference)
             entry = changelog.redacted(entry, self.forgotten)
             changelog.write(self.inner, self.dataset, entry)
         return difference
 
 
-def present_corpus(workspace: Workspace, dataset: str) -> Corpus:
-    """Return the corpus of a dataset, made again first if it is out of date; only that is reported."""
-    if states(workspace, workspace.params.dataset(dataset))["corpus"].status is Status.FRESH:
+def present_corpus(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus:
+    """Return the corpus of a dataset, made again first if it is out of date; only that is reported.
+
+    Then its files or settings were changed by hand, and the changelog gets an entry; ``inner`` is that of ``scratch``.
+    """
+    own, folder = workspace.params.dataset(dataset), workspace.folder("corpus", dataset)
+    state = states(workspace, own)["corpus"]
+    if state.status is Status.FRESH:
         return workspace.open(Corpus, dataset)
-    return Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+    made, before = read_made(folder), None
+    with suppress(CorruptError):  # then nothing is compared
+        before = Corpus.open(inner.root / "present") if link(folder, inner.root / "present") else None
+    after = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
+    if before is not None and before.digest != after.digest:
+        what = Kind.REPLACE if SOURCE in state.why else Kind.SETTINGS
+        number, settings = changelog.next_number(workspace, dataset), (made.settings, plain(own.corpus))
+        difference = Difference.of(before, after)
+        changelog.write(workspace, dataset, changelog.entry(number, what, (before, after), settings, difference))
+    return after
 
 
 def _replaced(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | None:

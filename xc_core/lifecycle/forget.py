@@ -70,7 +70,7 @@ def forget(
         with at_rest(workspace, dataset):
             pass  # reported before the dataset is read and written again
         own = workspace.params.dataset(dataset).corpus
-        corpus = present_corpus(workspace, dataset)
+        corpus = present_corpus(workspace, dataset, inner)
         tables = Tables.of(corpus, raw_source(workspace, dataset))
         _check_known(workspace, dataset, "document", documents, tables.documents["uid"].to_list())
         _check_known(workspace, dataset, "label", labels, tables.labels["uid"].to_list())

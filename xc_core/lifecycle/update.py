@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import shutil
 from dataclasses import replace
 from pathlib import Path
+
+import polars as pl
 
 from xc_core import artifacts
 from xc_core.chain import changelog, incoming
 from xc_core.chain.changelog import Kind
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
+from xc_core.data.checks import Allowed, clean_block
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
 from xc_core.data.formats import Source, has_uids, names_labels, open_source, splits_of
@@ -37,8 +41,6 @@ def update(
         own = workspace.params.dataset(dataset).corpus
         reading = allowing(replace(own, layout=layout), *allow)
         _, source = open_source(path, layout, replace(reading.read_options(), part=True))
-        if not names_labels(source):
-            raise _no_names(path)
         report_unread(path, source.files)
         command = incoming.command(path, source.files, dataset, reading)
         if incoming.interrupted(workspace, dataset, command):
@@ -51,7 +53,10 @@ def update(
                 f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
                 "new files replaces none of them"
             )
-        before, part = present_corpus(workspace, dataset), _read(path, inner.root / "part", reading)
+        before = present_corpus(workspace, dataset, inner)
+        if not names_labels(source) and not _numbered_alike(source, before, reading):
+            raise _no_names(path)
+        part = _read(path, inner.root / "part", reading)
         there, came = Tables.of(before, present), Tables.of(part, source if own.split == "group" else None)
         if not by_uid:
             came = _known_by_text(there, came, dataset)
@@ -76,10 +81,18 @@ def raw_source(workspace: Workspace, dataset: str) -> Source:
     return open_source(workspace.raw(dataset), own.layout, own.read_options())[1]
 
 
+def _numbered_alike(source: Source, corpus: Corpus, config: IngestConfig) -> bool:
+    """Return True if each line number that both have means the same label, with the same text."""
+    blocks = (clean_block(block, Allowed.parse(config.allow)) for block in source.labels())
+    new = [row for block in blocks for row in zip(block.uids, block.titles, block.contents, strict=True)]
+    texts = [pl.col(name).fill_null("") for name in ("title", "content")]
+    return all(map(operator.eq, new, corpus.table("labels").select("uid", *texts).iter_rows()))
+
+
 def _no_names(path: Path) -> DataError:
     return DataError(
-        "labels that are known by their line number, which means another label in each folder",
-        expected="uids of labels, by which they are merged",
+        "labels that are known by their line number, and other labels at these lines than in the dataset",
+        expected="its labels in the same order with the same texts, new ones at the end; or uids of labels",
         do="write tables whose column labels has uids; or xc-json. To replace the dataset: xc ingest --replace",
         where=str(path),
     )

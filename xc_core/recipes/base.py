@@ -15,7 +15,21 @@ from xc_core.recipes.settings import StageSettings, inputs_of, named
 
 __all__ = ["RECIPES", "Recipe", "find_recipe", "named", "register"]
 
-_INDEX: Final = "delete the entry, which is of version 0.1; CHANGELOG.md (0.2.0) lists where its settings are now"
+_OLD: Final = frozenset((
+    "index", "encoder.radius", "encoder.text_share", "encoder.table", "encoder.table_loss", "encoder.cache",
+    *(f"{stage}.loss.{name}" for stage in ("encoder", "classifier") for name in ("name", "negatives", "binary")),
+    *(f"{stage}.{part}.name" for stage in ("encoder", "classifier") for part in ("order", "negatives")),
+    "encoder.order.cluster_size",
+    *(f"classifier.order.{name}" for name in ("cluster_size", "double_every", "refresh_every", "warmup_epochs")),
+    "classifier.negatives.tree_width", "classifier.negatives.tree_regulariser", "classifier.lexical",
+    "clusters.radius", "negatives.use", "negatives.sample", "negatives.seed",
+    *(f"fusion.{name}" for name in
+      ("kind", "features", "add", "weight", "depth", "min_leaf", "shrinkage", "tail", "trees")),
+))  # fmt: skip
+"""Names of version 0.1 that are refused now."""
+_WHERE: Final = (
+    "delete the entry, which is of version 0.1, or move it: CHANGELOG.md (0.2.0) lists where its settings are now"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +110,14 @@ class Recipe(StageSettings):
                 raise ConfigError(
                     f"{self.name}.{name}{nearest(name, self.stages())}",
                     expected=f"a stage with settings: {', '.join(self.stages())}",
-                    do=_INDEX if name == "index" else "fix the name",
+                    do=_WHERE if name in _OLD else "fix the name",
                 )
-        return changed(self, changes, self.name)
+        try:
+            return changed(self, changes, self.name)
+        except ConfigError as error:
+            if error.found.partition(" ")[0].removeprefix(f"{self.name}.") not in _OLD:
+                raise
+            raise ConfigError(error.found, expected=error.expected, do=_WHERE) from error
 
     @classmethod
     def stages(cls) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def run(context: Context[None]) -> None:
         try:
             evaluated[recipe] = others.open(recipe, Evaluation)
         except XCError as error:
-            context.report(f"leaderboard: {recipe} is left out: {error.found}")
+            context.report(f"leaderboard: {recipe} is left out: {error.found}; do this: {error.do}")
             dos.append(error.do)
     if not evaluated:
         raise MissingError(

@@ -9,7 +9,7 @@ from typing import ClassVar, NoReturn
 
 import numpy as np
 
-from xc_core.data.formats.base import Block, ReadOptions, find, need
+from xc_core.data.formats.base import Block, ReadOptions, find, need, text_uid
 from xc_core.data.formats.lines import lines
 from xc_core.errors import DataError
 from xc_core.shapes import F64, I64
@@ -80,9 +80,13 @@ class Aligned(ABC):
 
 
 def _text_rows(path: Path, prefix: str, options: ReadOptions) -> Iterator[Block]:
-    """Yield a text file as blocks; the uid of a row is ``prefix`` and its 0-based row number."""
+    """Yield a text file as blocks; the uid of a row is ``prefix`` and its 0-based row number.
+
+    A document of a part of a dataset gets its uid from its text; only documents have a prefix.
+    """
     for number, rows in lines(path, options):
-        uids = [f"{prefix}{number - 1 + i}" for i in range(len(rows))]
+        by_text = options.part and prefix
+        uids = [text_uid(row, "") if by_text else f"{prefix}{number - 1 + i}" for i, row in enumerate(rows)]
         yield Block(path.name, number, uids, rows, [""] * len(rows))
 
 

@@ -10,6 +10,8 @@ import polars as pl
 import pyarrow as pa
 
 from xc_core.data.formats.base import Block, ReadOptions, in_json
+from xc_core.data.formats.csv_rows import LONGEST
+from xc_core.data.formats.json_rows import json_batches
 from xc_core.data.formats.tables import Batch, column_names, column_type, is_lines
 from xc_core.errors import DataError, bare, preview
 from xc_core.progress import report
@@ -44,37 +46,55 @@ def _values(batch: Batch, column: str, block: Block) -> list[Any]:
     return values
 
 
-def numbered_as(labels: pl.DataFrame, before: Path) -> pl.DataFrame:
+def numbered_as(labels: pl.DataFrame, before: Path) -> tuple[pl.DataFrame, str | None]:
     """Return a table of labels with uids that are whole numbers if those of the table ``before`` are, and all can be.
 
-    As texts they would be taken for row numbers, or for either (``are_rows``).
+    As texts they would be taken for row numbers, or for either (``are_rows``). If one cannot be a number beside others
+    that are, it is returned too.
     """
-    if pa.types.is_integer(column_type(before, "uid")):
-        parquet = before.suffix == ".parquet"
-        own = [pl.scan_parquet(before, glob=False).collect_schema()["uid"]] if parquet else []
-        for wide_enough in (*own, pl.Int64()):
-            numbers = labels["uid"].cast(wide_enough, strict=False)
-            if numbers.cast(pl.String).equals(labels["uid"]):
-                return labels.with_columns(uid=numbers)
-    return labels
+    if not pa.types.is_integer(column_type(before, "uid")):
+        return labels, None
+    parquet = before.suffix == ".parquet"
+    own = [pl.scan_parquet(before, glob=False).collect_schema()["uid"]] if parquet else []
+    for wide_enough in (*own, pl.Int64()):
+        numbers = labels["uid"].cast(wide_enough, strict=False)
+        if numbers.cast(pl.String).equals(labels["uid"]):
+            return labels.with_columns(uid=numbers), None
+    return labels, str(labels["uid"].filter(~numbers.cast(pl.String).eq_missing(labels["uid"]))[0])
 
 
 def are_rows(labels: Path, ids: dict[str, int]) -> bool:
     """Return True if whole numbers in the column labels are row numbers of a labels table, False if they are uids.
 
     They are uids if the table has a column uid of whole numbers. Raises DataError if its uids are texts of digits that
-    are not their row numbers, because nobody can know what is meant.
+    are not their row numbers, or partly texts and partly whole numbers, because nobody can know what is meant.
     """
+    if len(_uid_kinds(labels)) > 1:
+        found, do = (
+            "some uids of labels that are texts, and some that are whole numbers",
+            "write all of them in one form",
+        )
+        raise _two_ways(found, do, labels)
     if "uid" in column_names(labels) and pa.types.is_integer(column_type(labels, "uid")):
         return False
     if all(name.isdecimal() for name in ids) and any(name != str(row) for name, row in ids.items()):
-        raise DataError(
-            f"uids of labels that are numbers, and another row's numbers (the first: {next(iter(ids))})",
-            expected="numbers in the column labels that can be read in one way",
-            do="write the column uid as whole numbers to mean uids, or the column labels as texts",
-            where=labels.name,
-        )
+        found = f"uids of labels that are numbers, and another row's numbers (the first: {next(iter(ids))})"
+        do = "write the column uid as whole numbers to mean uids, or the column labels as texts"
+        raise _two_ways(found, do, labels)
     return True
+
+
+def _two_ways(found: str, do: str, labels: Path) -> DataError:
+    expected = "numbers in the column labels that can be read in one way"
+    return DataError(found, expected=expected, do=do, where=labels.name)
+
+
+def _uid_kinds(labels: Path) -> set[type]:
+    """Return the types of the uids of a table in JSON lines; none for another table, which has one type per column."""
+    if not is_lines(labels):
+        return set()
+    parts = json_batches(labels, ReadOptions(max_line_bytes=LONGEST), ("uid",))
+    return {type(uid) for part in parts for uid in part.get("uid", ())}
 
 
 def are_names(table: Path) -> bool:

@@ -48,6 +48,8 @@ def _objects(path: Path, number: int, raw: bytes) -> Iterator[dict[str, Any]]:
         found = object_of(line)
         if isinstance(found, tuple):
             raise wrong_line(*found, path, number + row, line)
+        if not found and number + row == 1:
+            raise wrong_line("an object without fields", "the fields of a row in the first line", path, 1)
         yield found
 
 

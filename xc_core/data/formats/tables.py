@@ -22,8 +22,8 @@ Batch: TypeAlias = pa.RecordBatch | dict[str, list[Any]]
 KNOWN: Final[tuple[str, ...]] = ("uid", "title", "text", "content", "labels", "group")
 """Columns that are read."""
 _SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
-_LINES: Final = (".jsonl", ".ndjson", ".json")
-ENDINGS: Final = (".parquet", *(f"{end}{more}" for end in (*_SEPARATORS, *_LINES) for more in ("", ".gz")))
+LINES: Final = (".jsonl", ".ndjson", ".json")
+ENDINGS: Final = (".parquet", *(f"{end}{more}" for end in (*_SEPARATORS, *LINES) for more in ("", ".gz")))
 """Endings of the name of a table."""
 _ROWS = 8192
 """Rows that are read at a time."""
@@ -33,9 +33,14 @@ _WHOLE = 32 << 20
 """Bytes of a Parquet file that is read whole: a buffer gets as large as a page says it is, up to 2 GB."""
 
 
+def has_ending(path: Path, endings: tuple[str, ...] = ENDINGS) -> bool:
+    """Return True if the name of a file ends as that of a table does, and is more than an ending."""
+    return any(path.name.removesuffix(ending) not in ("", path.name) for ending in endings)
+
+
 def is_lines(path: Path) -> bool:
     """Return True for JSON lines."""
-    return path.name.removesuffix(".gz").endswith(_LINES)
+    return path.name.removesuffix(".gz").endswith(LINES)
 
 
 def _separator(path: Path) -> str:

@@ -23,6 +23,7 @@ import polars as pl
 from xc_core.artifacts import remove, replacing
 from xc_core.data.formats import columns as column
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, text_uid
+from xc_core.data.formats.csv_rows import LONGEST
 from xc_core.data.formats.tables import ENDINGS, KNOWN, Batch, batches, column_names, first_row, is_lines
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, MissingError, nearest, preview
@@ -31,6 +32,10 @@ from xc_core.progress import report
 _ROWS = 8192
 """Labels in a block, if their names are in the column of the documents."""
 _FILTERS = "filter_labels_{}.txt"
+_SHARD = re.compile(
+    rf"\w+-(?P<number>\d+)-of-(?P<total>\d+)(-\w+)?(?P<ending>{'|'.join(map(re.escape, ENDINGS))})", re.ASCII
+)
+"""The name of a shard; Hugging Face may put a hash behind the number of shards."""
 _TRAIN = "train.parquet, or train.csv, .tsv, .jsonl, .ndjson or .json, each also as .gz"
 
 
@@ -142,20 +147,20 @@ def _table(folder: Path, stem: str) -> Path | None:
 def _shards(folder: Path, stem: str) -> list[Path]:
     """Return the file of a table, or its shards as Hugging Face names them; none if there is none."""
     whole = [table] if (table := _table(folder, stem)) else []
-    found = sorted(path for path in folder.glob(f"{stem}-*-of-*") if path.name.endswith(ENDINGS))
-    shard = re.fullmatch(rf"{stem}-(\d+)-of-(\d+)(\..+)", found[0].name) if found else None
-    if shard is None:
+    names = ((path, _SHARD.fullmatch(path.name)) for path in folder.glob(f"{stem}-*-of-*"))
+    found = sorted((int(name["number"]), name["total"], name["ending"], path) for path, name in names if name)
+    if not found:
         return whole
-    first, total, ending = shard.groups()
-    wanted = [f"{stem}-{number:0{len(first)}}-of-{total}{ending}" for number in range(len(found))]
-    if whole or int(total) != len(found) or wanted != [path.name for path in found]:
+    (_, total, ending, first), last = found[0], found[-1][-1]
+    wanted = [(number, total, ending) for number in range(len(found))]
+    if whole or int(total) != len(found) or wanted != [shard[:3] for shard in found]:
         raise DataError(
-            f"{' and '.join(path.name for path in (*whole, found[0], found[-1]))}, {len(found)} shards",
-            expected=f"one table named {stem}: {int(total):,} files from {wanted[0]}",
+            f"{' and '.join(path.name for path in (*whole, first, last))}, {len(found)} shards",
+            expected=f"one table named {stem}: {int(total):,} files {ending}, numbered from 0",
             do="add the files that are missing, and delete or move others",
             where=str(folder),
         )
-    return found
+    return [shard[-1] for shard in found]
 
 
 def table_rows(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterator[tuple[Block, list[list[Any]]]]:
@@ -281,10 +286,24 @@ def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
             f"{old.name} without the column uid", expected="labels with uids", do="add the column", where=str(folder)
         )
     if old is not None:
-        labels = column.numbered_as(labels, old)
+        labels, name = column.numbered_as(labels, old)
+        if name is not None and _have_numbers(folder):
+            raise DataError(
+                f"the uid {preview(name)} beside uids of labels that are whole numbers, by which documents name them",
+                expected="a whole number as the uid of a label of this dataset; nothing has changed",
+                do="give the new label a whole number that no other label has",
+            )
         remove(old)
     with replacing(folder / "labels.parquet") as work:
         labels.write_parquet(work)
+
+
+def _have_numbers(folder: Path) -> bool:
+    """Return True if documents of a folder name labels by whole numbers."""
+    source = Tabular(folder, ReadOptions(max_line_bytes=LONGEST))
+    tables = (path for path in source._documents if not column.are_names(path))
+    cells = (cell for path in tables for _, rows in table_rows(path, source.options, with_labels=True) for cell in rows)
+    return any(isinstance(name, int) for cell in cells for name in cell)
 
 
 LAYOUTS.add(
