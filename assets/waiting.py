@@ -47,6 +47,9 @@ def first_contact(uri: str) -> Iterator[None]:
 def _report(uri: str) -> None:
     if uri not in _REPORTED:
         _REPORTED.add(uri)
-        other = lockers(sqlite_file(uri))
-        why = f", whose database {other} has locked" if other else ""
-        report(f"waiting for an answer from MLflow at {hide_secrets(uri)}{why}")
+        file = sqlite_file(uri)
+        if other := lockers(file):
+            does = f"waiting for MLflow's database at {{}}, which {other} has locked"
+        else:
+            does = "waiting for an answer from MLflow at {}" if file is None else "opening MLflow's database at {}"
+        report(does.format(hide_secrets(uri)))

@@ -451,6 +451,16 @@ def test_a_server_that_does_not_answer_is_waited_for_aloud_and_for_a_short_time(
     connect(store.uri, store.lock)
 
 
+def test_a_slow_machine_that_opens_a_database_waits_for_nobody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message was that MLflow does not answer yet, although no other process held the file."""
+    said, lines = threading.Event(), list[str]()
+    monkeypatch.setattr(waiting, "_QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "report", lambda line: (lines.append(line), said.set()))
+    with waiting.first_contact(store.uri):
+        assert said.wait(10)
+    assert lines == [f"opening MLflow's database at {store.uri}"]
+
+
 def test_a_server_that_is_down_is_waited_for_aloud_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """`xc serve` asks every few seconds: its log had a line for each."""
     lines: list[str] = []
@@ -582,5 +592,6 @@ def test_a_database_that_another_program_has_locked_is_called_so(
         with pytest.raises(UnavailableError, match="is locked") as caught:
             connect(f"{sqlite_address(file)}?timeout=1", tmp_path / "lock")
         assert f"wait for the end of {name or 'the other program'}, or end it" in caught.value.do
-        assert lines[0].endswith(f"{file}?timeout=1{name and f', whose database {name} has locked'}")
+        does, why = ("waiting for", f", which {name} has locked") if name else ("opening", "")
+        assert lines == [f"{does} MLflow's database at {sqlite_address(file)}?timeout=1{why}"]
     connect(store.uri, store.lock)

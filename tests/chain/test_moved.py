@@ -16,6 +16,8 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.chain.context import Context
 from xc_core.chain.runner import read_costs
 from xc_core.errors import MovedError
+from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.state import Position
 
 
 def running(name: str, change: Callable[[], object], monkeypatch: pytest.MonkeyPatch, function: str = "run") -> None:
@@ -117,3 +119,30 @@ def test_everything_else_may_change(name: str, copied: Workspace, edit: Edit, mo
     change = UNMOVED[name]
     running(change.stage, lambda: change.apply(copied, edit), monkeypatch, "refresh" if change.refresh else "run")
     assert not run_stage(copied, change.stage, "toy", "ngame", force=True, refresh=change.refresh).skipped
+
+
+@pytest.mark.parametrize("stage", ["encoder", "classifier"])
+def test_a_training_ends_after_the_checkpoint_that_finds_changed_inputs_and_resumes_once_they_are_back(
+    stage: str, copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on to its end, perhaps for hours, and kept nothing. A file that is replaced right now is no change."""
+    save, saves, file = Checkpoints.save, list[int](), copied.root / "params.yaml"
+    before = file.read_text("utf-8")
+    edit(copied, {f"{STAGES_OF}/{stage}/seed": 7})
+    contents = {2: "datasets: [", 3: before, 4: file.read_text("utf-8")}
+    file.write_text(before, "utf-8")
+
+    def changing(self: Checkpoints, task: Any, position: Position, *given: Any, **named: Any) -> None:
+        save(self, task, position, *given, **named)
+        saves.append(position.step)
+        if content := contents.pop(len(saves), None):
+            file.write_text(content, "utf-8")
+
+    monkeypatch.setenv("XC_CHECKPOINT_SECONDS", "-1")
+    monkeypatch.setattr(Checkpoints, "save", changing)
+    with pytest.raises(MovedError, match=f"inputs of {stage} that changed during the run: settings"):
+        run_stage(copied, stage, "toy", "ngame", force=True)
+    assert saves == [1, 2, 3, 4]
+    file.write_text(before, "utf-8")
+    run_stage(copied, stage, "toy", "ngame", force=True)
+    assert saves[4] == 5

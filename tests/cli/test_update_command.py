@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import unicodedata
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +21,7 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld, open_corpus, write_lines
 from tests.data.worlds import LAYOUTS, empty_workspace, files_of, read_world, small_world, write_world
 from xc_core.chain import Workspace, changelog
+from xc_core.chain.workspace import working
 from xc_core.cli import doctor
 from xc_core.cli.ingest import place
 from xc_core.data.formats import text_uid
@@ -109,6 +111,19 @@ def test_new_corrected_and_untouched_rows(xc: Xc, project: Workspace, tmp_path: 
     assert (changelog.version(project, "toy", 1) / "trn.json.gz").is_file()
 
 
+def test_who_reads_the_version_that_is_replaced_is_named(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    """A training went on for hours, and kept nothing at its end; the update said nothing."""
+    labels = tmp_path / "labels.csv"
+    labels.write_text("uid,text\nL77,a new label\n", "utf-8")
+    update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
+    for given in (("update", update), ("add-labels", labels)):
+        with working(project, "toy"):
+            ended = xc(*given, "--dataset", "toy")
+        assert ended.code == 0
+        assert f"gate of the dataset toy, which process {os.getpid()} is running, and reads the version" in ended.err
+        assert "reads the version" not in xc(*given, "--dataset", "toy").err
+
+
 @pytest.mark.parametrize(("what", "setting"), [("replace", False), ("settings", True)])
 def test_what_was_changed_by_hand_is_in_the_changelog_before_the_update(
     project: Workspace, tmp_path: Path, what: str, setting: bool
@@ -156,8 +171,11 @@ def test_a_table_without_a_labels_table_names_labels_and_keeps_their_texts(
             csv.writer(stream).writerows([["uid", "text", "labels"], [uid, f"some words of {uid}", "L2;fresh"]])
     ended = xc("update", folder, "--dataset", "toy")
     assert ended.code == 0, ended.err
+    assert "update: 1 new label with no text but the uid (the first: fresh)\n" in ended.err
     texts = dict(open_corpus(project).table("labels").select("uid", "title").iter_rows())
     assert (texts["L2"], texts["fresh"], len(texts)) == ("engine", "fresh", 11)
+    (folder / "test.csv").unlink()
+    assert "with no text" not in xc("update", folder, "--dataset", "toy").err
 
 
 def test_a_train_table_alone_brings_no_test_documents(xc: Xc, project: Workspace, tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ class Run:
     """Folder for checkpoints of this stage and partition."""
     fingerprint: str
     """Hash of everything that the result depends on; a checkpoint with another fingerprint is not used."""
+    check: Callable[[], None]
+    """Raises MovedError if parameters or inputs have changed since the stage started: its result would not be kept."""
 
     @property
     def title(self) -> str:

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from xc_core.chain.context import Context, Others, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
-from xc_core.chain.fingerprints import fingerprint, input_folder, inputs, readable, write_settings
+from xc_core.chain.fingerprints import differing, fingerprint, input_folder, inputs, readable, write_settings
 from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.registry import STAGES, Stage, find_stage, versioned_stages
 from xc_core.chain.status import State, Status, depends, states
@@ -164,7 +165,7 @@ def _follow(job: _Job, world: World) -> Ran:
         mark = world.of_first("")
         if mark:
             with artifacts.building(job.folder, kind=job.stage.name, keep=False) as build:
-                code(job.stage, "run")(_context(job, build, {}, mark))
+                code(job.stage, "run")(_context(job, build, {}, mark, {}))
     return Ran(job.folder, not mark, 0.0, {}, {})
 
 
@@ -230,7 +231,7 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
         if job.recut:  # of the files that the present corpus was made of
             present = job.workspace.made(job.stage.name, *job.partition.place).depends
             _check_unmoved(job, {**present, "settings": before["settings"]})
-        run(_context(job, build, costs, mark))
+        run(_context(job, build, costs, mark, before))
         _check_unmoved(job, before)
         # `dvc checkout` may have put files of other settings back meanwhile, which DVC would record with this artefact
         write_settings(job.workspace, job.workspace.params.partition(*job.partition.place))
@@ -245,12 +246,19 @@ def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) 
     return Ran(job.folder, False, seconds, facts, costs)
 
 
-def _context(job: _Job, build: Build, costs: dict[str, float], mark: str) -> Context[Any]:
+def _context(job: _Job, build: Build, costs: dict[str, float], mark: str, before: dict[str, str]) -> Context[Any]:
     dataset, recipe = job.partition.place
     used = () if job.stage.compares else inputs(job.stage, job.partition)
     return Context(
         settings=job.partition.settings(job.stage.name),
-        run=Run(dataset, recipe or "", job.workspace.raw(dataset), job.scratch("run"), mark),
+        run=Run(
+            dataset,
+            recipe or "",
+            job.workspace.raw(dataset),
+            job.scratch("run"),
+            mark,
+            partial(_check_unmoved, job, before, ended=False),
+        ),
         build=build,
         costs=costs,
         inputs={dep: input_folder(job.workspace, dep, job.partition) for dep in used},
@@ -281,15 +289,19 @@ def _others(job: _Job) -> Others:
     return Others(workspace.params.recipes(dataset), opened, costs, lambda recipe: machines(workspace, dataset, recipe))
 
 
-def _check_unmoved(job: _Job, before: dict[str, str]) -> None:
-    """Raise MovedError if parameters or inputs have changed since the stage started."""
+def _check_unmoved(job: _Job, before: dict[str, str], *, ended: bool = True) -> None:
+    """Raise MovedError if parameters or inputs have changed since the stage started.
+
+    Before it has ``ended``, those that cannot be read count as unchanged: a file may be replaced at this moment.
+    """
     try:
         now = depends(job.workspace, job.stage, job.workspace.params.partition(*job.partition.place))
     except XCError:
-        now = {}  # deleted or no longer readable
+        now = {} if ended else before  # deleted or no longer readable
     if now != before:
+        names = f": {', '.join(differing(before, now))}" if now else ""
         raise MovedError(
-            f"parameters or inputs of {job.stage.name} that changed during the run",
+            f"parameters or inputs of {job.stage.name} that changed during the run{names}",
             expected="params.yaml and inputs unchanged while a stage runs",
             do="run the same command again; the result was not kept",
         )

@@ -15,11 +15,11 @@ from xc_core.chain import changelog, incoming
 from xc_core.chain.changelog import Kind
 from xc_core.chain.runner import run_stage
 from xc_core.chain.status import SOURCE, Status, states
-from xc_core.chain.workspace import Workspace
+from xc_core.chain.workspace import Workspace, at_rest
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import CorruptError, DataError, MissingError, storage_error, storage_reason
+from xc_core.errors import BusyError, CorruptError, DataError, MissingError, storage_error, storage_reason
 from xc_core.leftovers import claimed, drop
 from xc_core.linked import link
 from xc_core.params import plain
@@ -60,6 +60,8 @@ class Arrival:
         if known:
             most = self.workspace.params.dataset(self.dataset).update.keep
             changelog.prune(self.workspace, self.dataset, most)
+        if known and not self.forgotten:  # otherwise the caller has made sure that nothing runs
+            _report_readers(self.workspace, self.dataset)
         return difference
 
     def _recorded(self, allow_loss: float | None) -> Difference | None:
@@ -102,6 +104,18 @@ def present_corpus(workspace: Workspace, dataset: str, inner: Workspace) -> Corp
         difference = Difference.of(before, after)
         changelog.write(workspace, dataset, changelog.entry(number, what, (before, after), settings, difference))
     return after
+
+
+def _report_readers(workspace: Workspace, dataset: str) -> None:
+    """Report who reads the version that was replaced."""
+    try:
+        with at_rest(workspace, dataset):
+            pass
+    except BusyError as error:
+        report(
+            f"{error.found}, and reads the version before this change. A training will end with 76 and keep no model: "
+            "stop it now, then train again"
+        )
 
 
 def _replaced(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | None:

@@ -61,6 +61,7 @@ def update(
         if not by_uid:
             came = _known_by_text(there, came, dataset)
         _report_elsewhere(there, came)
+        _report_named(there, came)
         fraction = 0.0 if validation_given(workspace, before, dataset) else own.validation_fraction
         cut = NewDocuments(own.split, fraction, inner.root / "near-duplicates")
         merged = there.merged(came, cut)
@@ -135,6 +136,13 @@ def _report_elsewhere(there: Tables, came: Tables) -> None:
             f"update: kept the split of {counted(len(moved), 'document')} that the new files move between train and "
             f"test (the first: {moved[0]})"
         )
+
+
+def _report_named(there: Tables, came: Tables) -> None:
+    """Report new labels that only documents name: one that is mistyped or was forgotten comes in this way."""
+    named = came.labels.filter((pl.col("title") == pl.col("uid")) & (pl.col("content") == ""))
+    if new := named.join(there.labels, on="uid", how="anti")["uid"].to_list():
+        report(f"update: {counted(len(new), 'new label')} with no text but the uid (the first: {', '.join(new[:3])})")
 
 
 def _report_divided(groups: set[str]) -> None:

@@ -138,7 +138,8 @@ def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> 
     device, world = Device.chosen(), World.from_environment()
     task = table_task(settings, _data(context, inputs, fold), device, world)
     plan = Plan.on(device, settings.epochs, settings.warmup, checkpoint_seconds(), world, task.head.combined)
-    history = fit(task, plan, Checkpoints(context.run.checkpoints / fold.name, context.run.fingerprint, world))
+    folder = context.run.checkpoints / fold.name
+    history = fit(task, plan, Checkpoints(folder, context.run.fingerprint, world, context.run.check))
     moved = int(world.summed((task.head.table.steps_L > 0).sum()))
     # an order that adapts has only the clusters of its last refresh left
     audited = math.ceil(settings.epochs) - 1 if settings.order.adapts else 0

@@ -54,7 +54,9 @@ def run(context: Context[EncoderSettings]) -> None:
         task.keep_states(context.build.path)
         before = time.monotonic() - started
         plan = Plan.on(device, settings.epochs, settings.optim.warmup, checkpoint_seconds(), world)
-        history = fit(task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint, world))
+        history = fit(
+            task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint, world, context.run.check)
+        )
         history.seconds += before
         rows = _rows(task, corpus)
         documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()

@@ -72,7 +72,8 @@ class Plan:
 def fit(task: Task, plan: Plan, checkpoints: Checkpoints) -> History:
     """Train ``task`` as ``plan`` says, from its checkpoint if there is one; return the whole history.
 
-    Raises DivergedError if a loss is not finite; the last checkpoint is kept.
+    Raises DivergedError if a loss is not finite, and what the check of ``checkpoints`` raises; the last checkpoint is
+    kept.
     """
     position, history = checkpoints.restore(task)
     run = _Run(task, plan, checkpoints, position, history)
@@ -143,6 +144,8 @@ class _Run:
                 meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
                 if due:
                     self.checkpoints.save(self.task, position, self.history, beside=plan.checkpoint_seconds >= 0)
+                    if self.checkpoints.world.first:
+                        self.checkpoints.check()
                 started = time.monotonic()  # the wait for the next batch counts, a checkpoint does not
 
     def _due(self, reads: bool) -> bool:
