@@ -304,6 +304,20 @@ def test_a_compressed_table_that_is_cut_off_is_refused(tmp_path: Path, name: str
         Job(tmp_path / name, tmp_path / "y.jsonl", "text", "q").run(answer)
 
 
+@pytest.mark.parametrize("name", ["x.csv.gz", "x.jsonl.gz"])
+def test_a_compressed_table_with_damaged_bytes_is_refused(tmp_path: Path, name: str) -> None:
+    start = bytes.fromhex("1f8b0800000000000003")
+    (tmp_path / name).write_bytes(start + b"\xff" * 40)  # no block of deflate begins so: zlib.error
+    with pytest.raises(DataError, match=r" in UTF-8, in a complete gzip file\n"):
+        Job(tmp_path / name, tmp_path / "y.jsonl", "text", "q").run(answer)
+
+
+def test_gzip_is_named_only_for_a_compressed_table(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"no table")
+    with pytest.raises(DataError, match=r"expected: Parquet in UTF-8\n"):
+        Job(tmp_path / "x.parquet", tmp_path / "y.jsonl", "text", "q").run(answer)
+
+
 def test_a_list_of_json_is_named_with_the_command_that_writes_lines(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('[{"text": "a"}]')
     with pytest.raises(DataError, match=r"jq -c '\.\[\]' OLD > NEW"):

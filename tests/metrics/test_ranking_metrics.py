@@ -237,6 +237,9 @@ def test_rankings_of_the_same_documents_share_their_denominators(monkeypatch: py
             expected = getattr(alone[name], side)
             assert getattr(own, side).keys() == expected.keys()
             assert all(np.array_equal(value, expected[metric]) for metric, value in getattr(own, side).items())
+    name = RECALL[next(iter(bins))]
+    assert {key: own.num[name].tolist() for key, own in found.items()} == {"one": [1, 1, 0], "other": [0, 1, 0]}
+    assert found["one"].den[name].tolist() == [1, 1, 0]
 
 
 def test_the_figures_of_blocks_of_documents_are_those_of_all_together() -> None:
