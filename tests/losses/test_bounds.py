@@ -60,6 +60,8 @@ def test_a_number_just_outside_its_range_is_refused(part: str, changes: dict[str
         ("supcon", {"temperature": 1}),
         ("triplet", {"margin": 2, "temperature": 0}),
         ("bce", {"bias": 18.5}),  # log of 100 million labels
+        ("bce", {"bias": 100}),
+        ("nce", {"bias": -100}),
         ("augment-reduce", {"decay": 1}),
         ("optim", {"lr": 0.1, "weight_decay": 1, "clip": MOST_NUMBER}),
         ("table", {"lr": 10, "optimiser": "sgd"}),

@@ -114,7 +114,8 @@ def test_the_wrapped_loss_can_be_set_and_gives_the_divisor() -> None:
 
 
 @pytest.mark.usefixtures("fake_card")
-def test_a_card_ranks_documents_by_the_mean_of_their_losses_too() -> None:
-    loss, parts = Ordered(loss=Triplet(positives=2, hardest=3), q=3), batch(0)
+@pytest.mark.parametrize("q", [3, 50])
+def test_a_card_ranks_documents_by_the_mean_of_their_losses_too(q: int) -> None:
+    loss, parts = Ordered(loss=Triplet(positives=2, hardest=3), q=q), batch(0)
     found = loss(*(put(part.numpy(), CARD.torch) for part in parts))
     assert [float(own.cpu()) for own in found] == [pytest.approx(float(own)) for own in loss(*parts)]

@@ -54,9 +54,10 @@ SCOPES = (
     Scope("xc_core/infer", ("tests/infer", "tests/serve/test_questions.py", "tests/test_bundle.py",
                             "tests/cli/test_predict_command.py", "tests/stages/test_fusion_families.py")),
     Scope("xc_core/lifecycle", ("tests/lifecycle", "tests/cli/test_update_command.py",
-                                "tests/cli/test_ingest_command.py", "tests/cli/test_forget_command.py")),
+                                "tests/cli/test_ingest_command.py", "tests/cli/test_forget_command.py",
+                                "tests/cli/test_forget_shown.py", "tests/assets/test_deleting.py")),
     Scope("xc_core/losses", ("tests/losses", "tests/contracts/test_loss_contract.py", *SETTINGS),
-          ("tests/losses/test_slots.py",)),
+          ("tests/losses/test_bounded_slots.py",)),
     Scope("xc_core/metrics", ("tests/metrics/test_ranking_metrics.py", "tests/metrics")),
     Scope("xc_core/planning", ("tests/planning", "tests/cli/test_plan_command.py")),
     Scope("xc_core/recipes", ("tests/chain/test_resolved.py", "tests/recipes/test_defaults.py",
@@ -74,8 +75,9 @@ SCOPES = (
     Scope("xc_core/train", ("tests/train", *SETTINGS)),
     Scope("xc_core/tune", ("tests/tune",)),
     Scope("xc_core", tuple(f"tests/test_{name}.py" for name in (
-        "artifacts", "canonical", "devices", "errors", "leftovers", "locks", "outside", "params", "params_parts",
-        "plugins", "progress", "seeds", "visible", "bundle"))),
+        "artifacts", "canonical", "confidential", "devices", "environment", "errors", "git", "installation",
+        "leftovers", "linked", "locks", "memory", "outside", "params", "params_parts", "plugins", "progress", "seeds",
+        "shapes", "sqlite", "visible", "bundle"))),
 )  # fmt: skip
 """More specific packages stand before those that contain them."""
 

@@ -94,15 +94,18 @@ def test_every_module_has_a_scope_and_every_scope_its_tests() -> None:
         assert modules(ROOT, scope), f"{scope.name}: an earlier scope takes its modules"
         for test in (*scope.tests, *scope.left_out):
             assert (ROOT / test).exists(), f"{scope.name}: {test}"
+    for path in modules(ROOT, SCOPES[-1]):
+        test = f"tests/test_{path.stem}.py"
+        assert test in SCOPES[-1].tests or not (ROOT / test).exists(), f"{test} does not judge {path}"
     assert scope_of(Path("tests/conftest.py")) is None is scope_of(Path("xc_core/recipes/resolved/a.json"))
 
 
 def test_tests_named_after_the_module_run_first() -> None:
-    scope = Scope("xc_core/losses", ("tests/losses",), ("tests/losses/test_slots.py",))
+    scope = Scope("xc_core/losses", ("tests/losses",), ("tests/losses/test_bounded_slots.py",))
     first, second = main.runs(scope, Path("xc_core/losses/triplet.py"))
     assert (first[-1], second[-1]) == ("tests/losses/test_triplet.py", "tests/losses")
     assert main.runs(scope) == main.runs(scope, Path("xc_core/losses/nothing.py")) == [second]
-    assert {"--ignore=tests/losses/test_slots.py", "--timeout=0"} <= set(second), "the tool's own limits hold"
+    assert {"--ignore=tests/losses/test_bounded_slots.py", "--timeout=0"} <= set(second), "the tool's own limits hold"
     see = ["tests/chain/test_x.py::test_a", "tests/losses/test_triplet.py::test_b"]
     assert [run[-1] for run in main.runs(scope, Path("xc_core/losses/triplet.py"), see)] == see[::-1]
 

@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 from tests.made import made
 from xc_core.data.labels import LabelMatrix
-from xc_core.errors import CorruptError
+from xc_core.errors import ConfigError, CorruptError
 from xc_core.sampling import (
     NEGATIVES,
     TEXTS,
@@ -215,6 +215,20 @@ def test_the_signal_is_one_for_the_data_itself_and_small_for_noise_that_misses()
     assert signal(data, data, 2) == pytest.approx(1.0)
     assert signal(data, np.full(3, 1e-3), 2) < 0.01
     assert FrequencyNoise.of(truth()).log_prob_L.max() < 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("changes", [{"draws": 0}, {"positives": -1}])
+def test_a_number_of_labels_below_its_range_is_refused(kind: str, changes: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(changes))):
+        made(NEGATIVES, kind, **changes)
+
+
+def test_the_width_of_a_tree_has_a_range() -> None:
+    assert [Tree(width=width).width for width in (1, 65_536)] == [1, 65_536]
+    for width in (0, 65_537):
+        with pytest.raises(ConfigError, match="width"):
+            Tree(width=width)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -237,6 +237,11 @@ def test_how_many_nodes_are_fitted_together_does_not_matter(together: int, monke
     np.testing.assert_allclose(first, second, rtol=1e-8, atol=1e-8)
 
 
+def test_nodes_are_fitted_together_up_to_a_number_of_pairs() -> None:
+    groups = tree_growth._together(np.array([3, 20_000, 16_384, 5, 8_000, 8_000]))
+    assert [group.tolist() for group in groups] == [[1], [2], [4, 5], [3, 0]]
+
+
 def broken(value: float) -> F32:
     vectors = world(5)[0].copy()
     vectors[3, 2] = value

@@ -56,6 +56,11 @@ def test_values_survive_the_files_and_are_zero_without_label_texts(matching: Mat
     assert matching.values(asked([]), EVERY[:0]).shape == (0, len(TOPICS))
 
 
+def test_label_texts_without_a_term_are_opened_again(tmp_path: Path) -> None:
+    fit([""] * len(TOPICS)).save(tmp_path)
+    assert not LabelWords().open(tmp_path).values(asked(TESTS), EVERY).any()
+
+
 def test_label_texts_of_other_terms_are_refused_when_opened(matching: Matches, tmp_path: Path) -> None:
     matching.save(tmp_path)
     path = tmp_path / "labels.safetensors"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -101,6 +102,15 @@ def test_a_score_is_the_mean_over_the_trees(fitted: LabelTrees) -> None:
         assert dict(zip(ids.tolist(), scores.tolist(), strict=True)) | {PAD_ID: 0} == pytest.approx(
             {**expected, PAD_ID: 0}, abs=1e-5
         )
+
+
+def test_of_equal_scores_the_first_label_comes_first(fitted: LabelTrees) -> None:
+    class Equal:
+        def predict(self, pairs: object, beam: int, reached: int) -> list[tuple[int, float]]:
+            return [(label, 0.5 + label % 2 / 4) for label in range(100)]
+
+    trees = dataclasses.replace(fitted, trees=(Equal(),), settings=dataclasses.replace(fitted.settings, labels=80))
+    assert trees._best([], [])[0].tolist() == [*range(1, 100, 2), *range(0, 60, 2)]
 
 
 @pytest.mark.parametrize("text", ["", " \t", "quixotic zeppelins", "a b c", "河", "\x00", "n239"])

@@ -14,7 +14,7 @@ from xc_core.ann.faiss_index import FaissIndex
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.scores import Neighbours, Query, ScoreData, neighbours
-from xc_core.scores.neighbours import Voters
+from xc_core.scores.neighbours import Voters, Votes
 from xc_core.shapes import F32, PAD_ID
 
 DOCUMENTS, LABELS = 12, 20
@@ -157,3 +157,8 @@ def test_an_index_and_labels_of_different_documents_are_refused_when_opened(tmp_
     (tmp_path / "7" / "labels.safetensors").replace(tmp_path / "8" / "labels.safetensors")
     with pytest.raises(CorruptError, match="8 vectors and labels of 7 documents"):
         Neighbours().open(tmp_path / "8")
+
+
+def test_without_a_vote_no_label_is_proposed() -> None:
+    none = Votes(np.zeros(0, np.int64), np.zeros(0, np.float32), 3, LABELS)
+    assert none.labels(5).shape == (3, 0)
