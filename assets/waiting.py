@@ -47,9 +47,10 @@ def first_contact(uri: str) -> Iterator[None]:
 def _report(uri: str) -> None:
     if uri not in _REPORTED:
         _REPORTED.add(uri)
-        file = sqlite_file(uri)
-        if other := lockers(file):
-            does = f"waiting for MLflow's database at {{}}, which {other} has locked"
+        file, where = sqlite_file(uri), hide_secrets(uri)
+        if file is None:
+            report(f"waiting for an answer from MLflow at {where}")
+        elif other := lockers(file):
+            report(f"waiting for MLflow's database at {where}, which {other} has locked")
         else:
-            does = "waiting for an answer from MLflow at {}" if file is None else "opening MLflow's database at {}"
-        report(does.format(hide_secrets(uri)))
+            report(f"opening MLflow's database at {where}")

@@ -290,8 +290,8 @@ def _fields(stream: Any, column: str, where: str) -> Iterator[tuple[str, int]]:
         yield _field(line, column, f"{where}, line {number}"), len(line)
 
 
-_READERS: Final[dict[str, Any]] = {".parquet": _parquet, ".csv": _csv, **dict.fromkeys(LINES, _jsonl)}
-_READERS[".tsv"] = partial(_csv, separator="\t")
+_SEPARATED: Final = {".csv": _csv, ".tsv": partial(_csv, separator="\t")}
+_READERS: Final[dict[str, Any]] = {".parquet": _parquet, **_SEPARATED, **dict.fromkeys(LINES, _jsonl)}
 
 
 def _field(line: bytes, column: str, where: str) -> str:

@@ -70,11 +70,8 @@ def are_rows(labels: Path, ids: dict[str, int]) -> bool:
     are not their row numbers, or partly texts and partly whole numbers, because nobody can know what is meant.
     """
     if len(_uid_kinds(labels)) > 1:
-        found, do = (
-            "some uids of labels that are texts, and some that are whole numbers",
-            "write all of them in one form",
-        )
-        raise _two_ways(found, do, labels)
+        found = "some uids of labels that are texts, and some that are whole numbers"
+        raise _two_ways(found, "write all of them in one form", labels)
     if "uid" in column_names(labels) and pa.types.is_integer(column_type(labels, "uid")):
         return False
     if all(name.isdecimal() for name in ids) and any(name != str(row) for name, row in ids.items()):
