@@ -154,6 +154,25 @@ def test_the_scale_of_the_targets_does_not_matter(scale: float, offset: float) -
     assert moved.predict(features) == pytest.approx(plain.predict(features) * scale + offset, rel=1e-6)
 
 
+def test_a_level_may_have_more_nodes_than_16_bits_count() -> None:
+    bits = (np.arange(1 << 16)[:, None] >> np.arange(16)) & 1
+    targets = bits @ 0.79 ** np.arange(16)  # so that each level splits off one bit: 65,536 nodes are level 16
+    features = np.stack([bits[:, f::3] @ 0.5 ** np.arange(len(range(f, 16, 3))) for f in range(3)], axis=1)
+    tree = RegressionTree.fit(features.astype(np.float32), targets, depth=17, min_leaf=1)
+    assert tree.leaves == 1 << 16
+    np.testing.assert_allclose(tree.predict(features.astype(np.float32)), targets, atol=1e-10)
+
+
+def test_a_level_has_one_split_per_node_and_none_for_the_pairs_of_finished_leaves() -> None:
+    features = SortedFeatures.of(np.arange(4, dtype=np.float32)[:, None])
+    growth = module._Growth(features, np.array([0.0, 0.0, 1.0, 3.0]), min_leaf=1)
+    assert growth.split_level()
+    assert growth.level == [1, 2]
+    growth.level = [2]
+    (column,) = growth.columns
+    assert len(growth._best(column, np.where(growth.node_M == 2, 0, 1)).gain_J) == 1
+
+
 def test_constant_features_give_one_leaf() -> None:
     tree = RegressionTree.fit(np.ones((10, 2), np.float32), np.arange(10.0), depth=3, min_leaf=1)
     assert tree.feature.tolist() == [-1]

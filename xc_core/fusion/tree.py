@@ -168,8 +168,8 @@ class _Growth:
     def split_level(self) -> bool:
         """Split each node of the deepest level for which a split has a gain; return False if there is none."""
         none = len(self.level)
-        small = np.uint16 if none < 1 << 16 else np.int64  # numpy sorts 16-bit integers in linear time
-        slot: Any = np.full(len(self.feature), none, small)
+        small = np.min_scalar_type(none)  # numpy sorts integers of 8 and 16 bits in linear time
+        slot = np.full(len(self.feature), none, small)
         slot[self.level] = np.arange(none)
         slot_M = slot[self.node_M]
         splits = [self._best(column, slot_M) for column in self.columns]
