@@ -38,6 +38,13 @@ _WORDS: Final[dict[Any, str]] = {
 }
 
 
+class UnknownSettingError(ConfigError):
+    """A config has no setting of this name."""
+
+    setting: str
+    """Its dotted name."""
+
+
 def later(default: Any, *, was: Any) -> Any:
     """Return a dataclass field that was added when artefacts already existed.
 
@@ -51,8 +58,8 @@ def changed(config: C, changes: Any, where: str) -> C:
     """Return ``config`` (a frozen dataclass) with ``changes`` applied, nested mappings to nested configs.
 
     A part can be changed by a mapping of its settings, replaced by the name of another kind ("supcon"), or both
-    (``{kind: supcon, temperature: 0.1}``). Another kind starts from its defaults. Raises ConfigError for an unknown
-    name or a value of the wrong type; ``where`` names the place in the message.
+    (``{kind: supcon, temperature: 0.1}``). Another kind starts from its defaults. Raises UnknownSettingError for an
+    unknown name, ConfigError for a value of the wrong type; ``where`` names the place in the message.
     """
     if isinstance(config, Part):
         config, changes = _part(config, changes, where)
@@ -82,13 +89,15 @@ def _replaced(config: C, values: dict[str, Any], where: str) -> C:
         raise ConfigError(error.found, expected=error.expected, do=error.do, where=place) from error
 
 
-def _unknown_field(config: object, name: object, names: list[str], where: str) -> ConfigError:
+def _unknown_field(config: object, name: object, names: list[str], where: str) -> UnknownSettingError:
     known = ", ".join(names) or "none"
     expected = f"one of {known}"
     if isinstance(config, Part):
         expected = f"a setting of the {config.table.what} {config.kind!r}: {known}"
     given = bare(name)
-    return ConfigError(f"{where}.{given}{nearest(given, names)}", expected=expected, do="fix the name")
+    error = UnknownSettingError(f"{where}.{given}{nearest(given, names)}", expected=expected, do="fix the name")
+    error.setting = f"{where}.{name}"
+    return error
 
 
 def _value(present: Any, value: Any, hint: Any, where: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from xc_core.errors import ConfigError, MissingError
 from xc_core.params import put
 from xc_core.recipes import find_recipe
 from xc_core.recipes.base import _OLD
+from xc_core.sampling import ORDERS
+from xc_core.sampling.base import Order
 
 
 def write(workspace: Workspace, text: str) -> Workspace:
@@ -135,9 +138,28 @@ def test_a_setting_that_version_0_1_had_is_to_be_deleted_or_moved(name: str) -> 
 
 
 def test_another_name_than_one_of_version_0_1_is_to_be_fixed() -> None:
-    for changes in ({"encoder": {"radiu": 1}}, {"audit": {"radis": 1}}, {"encoder": {"epochs": "x"}}):
+    for changes in (
+        {"encoder": {"radiu": 1}},
+        {"audit": {"radis": 1}},
+        {"encoder": {"epochs": "x"}},
+        {"encoder": {"cache": 1}},
+    ):
         with pytest.raises(ConfigError, match="do this:  fix the"):
             find_recipe("ngame").changed(changes)
+
+
+def test_a_wrong_value_of_a_plug_ins_setting_is_no_setting_of_version_0_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``encoder.order.cluster_size`` was one; an order of another package may have a setting of that name."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Order):
+        cluster_size: int = 8
+
+    monkeypatch.setattr(ORDERS, "_parts", {**ORDERS._parts})
+    ORDERS.register("own")(Own)
+    with pytest.raises(ConfigError, match="do this:  fix the value") as caught:
+        find_recipe("ngame").changed({"encoder": {"order": {"kind": "own", "cluster_size": "x"}}})
+    assert caught.value.found.startswith("ngame.encoder.order.cluster_size")
 
 
 def test_bytes_that_are_no_text_are_a_config_error(bare: Workspace) -> None:

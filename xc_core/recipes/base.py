@@ -9,14 +9,14 @@ from typing import Any, Final
 from xc_core.data.splits import LEARN_FROM
 from xc_core.errors import ConfigError, nearest
 from xc_core.fusion import Inputs
-from xc_core.params import changed
+from xc_core.params import UnknownSettingError, changed
 from xc_core.plugins import Table, load_plugins
 from xc_core.recipes.settings import StageSettings, inputs_of, named
 
 __all__ = ["RECIPES", "Recipe", "find_recipe", "named", "register"]
 
 _OLD: Final = frozenset((
-    "index", "encoder.radius", "encoder.text_share", "encoder.table", "encoder.table_loss", "encoder.cache",
+    "index", "encoder.radius", "encoder.text_share", "encoder.table", "encoder.table_loss",
     *(f"{stage}.loss.{name}" for stage in ("encoder", "classifier") for name in ("name", "negatives", "binary")),
     *(f"{stage}.{part}.name" for stage in ("encoder", "classifier") for part in ("order", "negatives")),
     "encoder.order.cluster_size",
@@ -114,8 +114,8 @@ class Recipe(StageSettings):
                 )
         try:
             return changed(self, changes, self.name)
-        except ConfigError as error:
-            if error.found.partition(" ")[0].removeprefix(f"{self.name}.") not in _OLD:
+        except UnknownSettingError as error:
+            if error.setting.removeprefix(f"{self.name}.") not in _OLD:
                 raise
             raise ConfigError(error.found, expected=error.expected, do=_WHERE) from error
 
