@@ -261,6 +261,17 @@ def test_a_server_that_answers_with_an_error_is_not_called_down(code: str) -> No
     assert "somebody deleted it" in caught.value.do and "start the server" not in caught.value.do
 
 
+def test_a_value_that_mlflow_refuses_is_named_and_nothing_is_called_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to start the server."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "99")
+    with pytest.raises(UnavailableError, match="max_retries value \\(99\\)") as caught:
+        connect("http://127.0.0.1:9", tmp_path / "lock")
+    assert caught.value.found.startswith("a value refused by MLflow at http://127.0.0.1:9 (")
+    assert "fix the value" in caught.value.do and "start the server" not in caught.value.do
+
+
 @pytest.mark.parametrize("uri", ["sqlite:////project/mlflow.db", "http://server:5000"])
 def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     """MLflow copies a packed model there before it registers it, and wraps the error."""
