@@ -40,8 +40,8 @@ def answering(uri: str) -> Iterator[None]:
     try:
         yield
     except ours as error:
-        temporary = Path(tempfile.gettempdir())
-        file = temporary if f"'{temporary}/" in str(error) else sqlite_file(uri)
+        temporary = tempfile.tempdir  # gettempdir raises an error itself if no folder can be written
+        file = Path(temporary) if temporary and f"'{temporary}/" in str(error) else sqlite_file(uri)
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
         what, expected, do = _advice(error, uri)

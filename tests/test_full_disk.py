@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 from tests.artefacts import content_of, neighbours, put
 from xc_core import artifacts
-from xc_core.errors import StorageError
+from xc_core.errors import StorageError, storage_reason
+from xc_core.leftovers import temporary_folder
 from xc_core.locks import locked
 
 
@@ -42,6 +44,32 @@ def test_a_disk_that_fills_while_an_artefact_is_made_is_a_storage_error(folder: 
     assert "untouched" in caught.value.expected
     assert content_of(folder) == before
     assert neighbours(folder) == ["thing"]
+
+
+def test_a_full_disk_of_temporary_files_is_named() -> None:
+    """A write to an open file names no file: the error did not say which disk is full."""
+    with (
+        pytest.raises(StorageError, match=rf"a full disk .* while writing {tempfile.gettempdir()}/"),
+        temporary_folder(),
+    ):
+        raise FULL["the system"]
+    with pytest.raises(OSError, match="/other"), temporary_folder() as scratch:
+        raise OSError(errno.ENOSPC, "No space left on device", "/other")
+    assert not scratch.exists()
+
+
+def test_that_no_folder_of_temporary_files_can_be_written_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python says that there is none; it was called a fault of this software."""
+    error = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/project']")
+    assert storage_reason(error, tmp_path) == ""
+
+    def full(**_: object) -> None:
+        raise FULL["the system"]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    assert storage_reason(error, tmp_path).startswith("a full disk ([Errno 2] No usable temporary directory found in")
 
 
 def test_a_disk_without_room_for_a_mapped_array_is_a_storage_error(

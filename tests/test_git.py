@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import resource
 import subprocess
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from xc_core import git
+from xc_core.errors import StorageError
 from xc_core.git import Checkout, checkout, setting, trouble
 
 
@@ -34,6 +38,21 @@ def test_the_checkout_is_that_of_the_folder_also_in_a_hook_of_another_repository
     before = checkout(repository)
     monkeypatch.setenv("GIT_DIR", str(other))
     assert (checkout(repository), trouble(repository)) == (before, "")
+
+
+def test_a_full_disk_of_temporary_files_is_no_change_of_all_files(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git takes an index that it could not write for an empty one, so each file was recorded as deleted."""
+    run, said = git._run, b"fatal: sha1 file 'index.lock' write error. Out of diskspace"
+
+    def full(folder: Path, arguments: tuple[str, ...], *rest: Any) -> subprocess.CompletedProcess[bytes]:
+        stops = arguments[0] == "read-tree"
+        return subprocess.CompletedProcess([], 128, b"", said) if stops else run(folder, arguments, *rest)
+
+    monkeypatch.setattr(git, "_run", full)
+    with pytest.raises(StorageError, match=f"a full disk .* while writing {tempfile.gettempdir()}/"):
+        checkout(repository)
 
 
 def test_a_repository_without_a_commit_is_trouble(tmp_path: Path) -> None:

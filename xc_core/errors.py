@@ -61,10 +61,12 @@ _IN_WORDS: Final = {
     "File too large": errno.EFBIG,
     "attempt to write a readonly database": errno.EACCES,
     "disk I/O error": errno.EIO,
+    "Out of diskspace": errno.ENOSPC,
     "unable to open database file": 0,
+    "No usable temporary directory found": 0,
     LINK_LOOP: errno.ELOOP,
 }
-"""What libraries, sqlite and pathlib write instead of an error number; 0 if it need not be the disk."""
+"""What libraries, sqlite, git and pathlib write instead of an error number; 0 if it need not be the disk."""
 PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
 _LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")
@@ -76,7 +78,6 @@ _NO_MEMORY: Final = ("can't allocate memory", "CUDA error: out of memory", "CUBL
 no tensor, such as its context."""
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
-
 _MOST_FOUND: Final = 900
 """Characters that a message shows of what was found and of the place; input of any length can be in it."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from xc_core.confidential import why_confidential
+from xc_core.errors import storage_error, storage_reason
+from xc_core.leftovers import temporary_folder
 
 _LARGEST: Final = 1_000_000
 """Largest new file, in bytes, that is part of a diff."""
@@ -69,15 +70,18 @@ def checkout(folder: Path) -> Checkout:
     """Return the checkout that ``folder`` is in. Nothing of it changes.
 
     Ignored files are not part of it. New files above 1 MB, links to folders, repositories in this one, and files that
-    may hold a secret, are left out of the diff.
+    may hold a secret, are left out of the diff. Raises StorageError if the disk of temporary files is full.
     """
     root, _, commit = _git(folder, "rev-parse", "--show-toplevel", "HEAD").strip().rpartition("\n")
     if not root:
         return Checkout("none")
     home = Path(root)
-    with tempfile.TemporaryDirectory() as scratch:
-        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
-        _git(home, "read-tree", "HEAD", **index)
+    with temporary_folder() as scratch:
+        index = {"GIT_INDEX_FILE": str(scratch / "index")}
+        written = _run(home, ("read-tree", "HEAD"), index)
+        said = RuntimeError(written.stderr.decode("utf-8", "replace"))
+        if written.returncode and (reason := storage_reason(said, scratch)):
+            raise storage_error(reason, scratch)  # git takes an index that is missing for one of deleted files
         names = _names(home, _CHANGED, index)
         left_out = {name: why for name in names if (why := _why_changed(home, name, index))}
         new = (name for name in _names(home, _NEW, index) if os.path.lexists(home / name))

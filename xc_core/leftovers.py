@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Final
 
 import psutil
 
-from xc_core.errors import StorageError
+from xc_core.errors import StorageError, storage_error, storage_reason
 
 _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
 """Names that ``work`` gives. A user may have a file such as .notes.2026.tmp."""
@@ -46,6 +47,21 @@ def scratch(path: Path) -> Iterator[Path]:
             yield folder
     finally:
         drop(folder)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield an empty folder among the system's temporary files. Raises StorageError, with its path, if it is full.
+
+    The error of a write to an open file names no file.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            yield Path(name)
+        except OSError as error:
+            if error.filename is None and (reason := storage_reason(error, Path(name))):
+                raise storage_error(reason, Path(name)) from error
+            raise
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from xc_core.errors import (
     first_line,
 )
 from xc_core.git import outside_hooks, project_checkout
+from xc_core.leftovers import temporary_folder
 from xc_core.progress import report
 
 _SHOWN: Final = {
@@ -81,9 +81,9 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     workspace.params.dataset(dataset)  # reports what is wrong with a name
     if rebuild is not None and rebuild.exists():
         raise UsageError(f"{rebuild}, which exists", expected="a new folder", do="name another folder, or delete it")
-    with tempfile.TemporaryDirectory() as scratch:
+    with temporary_folder() as scratch:
         with client_of(workspace) as client:
-            found = read(client, dataset, version, Path(scratch))
+            found = read(client, dataset, version, scratch)
         for tag, name in _SHOWN.items():
             if tag in found.tags:
                 click.echo(f"{name + ':':<28}{found.tags[tag]}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from assets.release.origin import FOLDER, Origin
 from assets.release.versions import model_name
 from assets.tracking import NOTE, DataVersion, Logged, flat, log_data, log_figures
 from xc_core.chain import Workspace
+from xc_core.leftovers import temporary_folder
 from xc_core.manifests import pictures
 from xc_core.metrics.names import titled
 from xc_core.params import plain
@@ -104,12 +104,12 @@ def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin
     for path in page.plots:
         client.log_artifact(run_id, str(path), None if page.place(path) == path.name else "plots")
     client.set_tag(run_id, NOTE, f"{page.note}\n\n{mlflow_plots(run_id, map(page.place, page.plots))}")
-    with tempfile.TemporaryDirectory() as scratch:
+    with temporary_folder() as scratch:
         for name, content in origin.files.items():
-            path = Path(scratch) / name
+            path = scratch / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode("utf-8", "surrogateescape"))
-        client.log_artifacts(run_id, scratch, FOLDER)
+        client.log_artifacts(run_id, str(scratch), FOLDER)
 
 
 def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdict, run: Logged | None = None) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from assets.release import aliases, versions
@@ -13,6 +11,7 @@ from assets.release.origin import Origin
 from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.errors import CorruptError, MissingError
+from xc_core.leftovers import temporary_folder
 
 
 def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None = None) -> str:
@@ -75,8 +74,8 @@ def _recorded(client: Any, dataset: str, old: Any) -> Origin | None:
     """
     from assets.release.lineage import read
 
-    with tempfile.TemporaryDirectory() as scratch, suppress(CorruptError):
-        files = read(client, dataset, int(old.version), Path(scratch)).files
+    with temporary_folder() as scratch, suppress(CorruptError):
+        files = read(client, dataset, int(old.version), scratch).files
         contents = {name: path.read_bytes().decode("utf-8", "surrogateescape") for name, path in files.items()}
         return Origin(versions.lasting(old.tags), contents) if contents else None
     return None

@@ -284,6 +284,16 @@ def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: py
     assert str(tmp_path) not in str(caught.value)
 
 
+def test_an_error_of_mlflow_is_reported_if_no_temporary_folder_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    with pytest.raises(UnavailableError, match="no answer"), answering("http://server:5000"):
+        raise NoConnection("no connection")
+
+
 def test_a_full_disk_of_mlflows_own_database_is_a_storage_error(tmp_path: Path) -> None:
     full = OperationalError("INSERT", None, Exception("(sqlite3.OperationalError) database or disk is full"))
     file = tmp_path / "mlflow.db"

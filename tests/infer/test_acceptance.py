@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 import tracemalloc
 from dataclasses import replace
@@ -30,7 +31,7 @@ from xc_core.data.formats import ReadOptions
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST
 from xc_core.environment import DEVICE
-from xc_core.errors import DataError, MissingError, RefusedError, UsageError
+from xc_core.errors import DataError, MissingError, RefusedError, StorageError, UsageError
 from xc_core.infer import acceptance as accepting
 from xc_core.infer.acceptance import Measured, answered, measured, searched
 from xc_core.infer.predictor import Predictor
@@ -473,6 +474,16 @@ def test_a_model_that_never_answers_there_is_refused(
 ) -> None:
     monkeypatch.setattr("xc_core.infer.acceptance._SECONDS", 0.01)
     with pytest.raises(RefusedError, match=r"\(no answer within 0 s\)"):
+        measured(model, drawn)
+
+
+def test_a_full_disk_of_temporary_files_is_no_fault_of_the_model(
+    drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to pack the model again."""
+    full = subprocess.CompletedProcess([], 1, "", "Traceback:\nOSError: [Errno 28] No space left on device\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: full)
+    with pytest.raises(StorageError, match=f"a full disk .* while writing {tempfile.gettempdir()}/"):
         measured(model, drawn)
 
 

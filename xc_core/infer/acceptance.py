@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,9 +21,10 @@ import numpy as np
 from xc_core.artifacts import read_manifest
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.environment import DEVICE, python_path
-from xc_core.errors import RefusedError, XCError
+from xc_core.errors import RefusedError, XCError, storage_error, storage_reason
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
+from xc_core.leftovers import temporary_folder
 from xc_core.metrics.ranking import PerDocument, per_document, without
 from xc_core.metrics.report import in_bins
 from xc_core.metrics.stored import StoredFigures
@@ -87,13 +87,14 @@ class Measured:
 def measured(model: Path, accepted: AcceptanceSet) -> Measured:
     """Return the figures of the packed model in the folder ``model``, from a new process with a bare environment.
 
-    Raises RefusedError, with the last line that the process wrote, if the model does not open or answer there.
+    Raises RefusedError, with the last line that the process wrote, if the model does not open or answer there, and
+    StorageError if the disk of temporary files is full.
     """
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     if places := python_path():
         environment["PYTHONPATH"] = os.pathsep.join(map(str, places))
-    with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", __name__, str(model), str(accepted.folder), scratch]
+    with temporary_folder() as scratch:
+        command = [sys.executable, "-m", __name__, str(model), str(accepted.folder), str(scratch)]
         try:
             done = subprocess.run(
                 command, env=environment, cwd=scratch, capture_output=True, text=True, check=False, timeout=_SECONDS
@@ -101,8 +102,11 @@ def measured(model: Path, accepted: AcceptanceSet) -> Measured:
         except subprocess.TimeoutExpired as error:
             raise _refused(f"no answer within {_SECONDS:.0f} s") from error
         if done.returncode:
-            raise _refused((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300])
-        return _read(Path(scratch))
+            said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]
+            if reason := storage_reason(RuntimeError(said), scratch):
+                raise storage_error(reason, scratch)
+            raise _refused(said)
+        return _read(scratch)
 
 
 def _refused(reason: str) -> RefusedError:
