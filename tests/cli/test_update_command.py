@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import shutil
 import unicodedata
 from collections import Counter
 from dataclasses import replace
@@ -157,8 +158,27 @@ def test_a_changelog_without_the_present_version_is_noted(xc: Xc, project: Works
         assert (note in xc("status", "--dataset", "toy", "--json").out) is lost
         found = [one for one in doctor._project() if note in one.text]
         assert [(one.level, one.text.partition(":")[0]) for one in found] == [("note", "toy")] * lost
-    (project.home("toy") / "changes" / "0001.json").unlink()
+    shutil.rmtree(entry.parent)
     assert note not in xc("status", "--dataset", "toy").out, "a dataset that was ingested once has no changelog"
+
+
+def test_a_changelog_that_lost_its_only_entry_is_noted_and_the_next_update_goes_on_as_before(
+    xc: Xc, project: Workspace, tmp_path: Path
+) -> None:
+    """Its next number was 1, so the kept files were replaced, and no new document was held out for validation."""
+    kept = changelog.version(project, "toy", 1)
+    for number in (1, 2):
+        new = [row(f"N{number}-{i}", f"text {number} {i} of its own", [0]) for i in range(60)]
+        ended = xc("update", drop(tmp_path / f"more-{number}", new, [("L0", "river")]), "--dataset", "toy")
+        assert (ended.code, "has no record of this version" in ended.err) == (0, number == 2)
+        assert {split for uid, split in splits(project).items() if f"N{number}-" in uid} == {"train", "validation"}
+        if number == 1:
+            before = files_of(kept)
+            (project.home("toy") / "changes" / "0001.json").unlink()
+            assert "has no record of this version" in xc("status", "--dataset", "toy").out
+    assert [entry["number"] for entry in changelog.entries(project, "toy")] == [2]
+    assert files_of(kept) == before and changelog.version(project, "toy", 2).is_dir()
+    assert project.params.dataset("toy").corpus.validation_fraction == IngestConfig().validation_fraction
 
 
 def test_a_table_without_a_labels_table_names_labels_and_keeps_their_texts(

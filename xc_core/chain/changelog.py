@@ -77,9 +77,9 @@ def _rounded_up(share: float) -> float:
 
 
 def next_number(workspace: Workspace, dataset: str) -> int:
-    """Return the number of the next change of a dataset, from 1."""
-    files = _files(workspace.home(dataset) / CHANGES)
-    return int(files[-1].stem) + 1 if files else 1
+    """Return the number of the next change of a dataset, from 1: one that no entry and no kept version has."""
+    taken = (*_files(workspace.home(dataset) / CHANGES), *_kept(workspace, dataset))
+    return 1 + max((int(path.stem) for path in taken), default=0)
 
 
 def entries(workspace: Workspace, dataset: str) -> list[dict[str, Any]]:
@@ -93,18 +93,23 @@ def last(corpus: Path) -> dict[str, Any] | None:
     return _read(files[-1]) if files else None
 
 
+def is_lost(folder: Path) -> bool:
+    """Return True if there is a changelog at this folder without any entry: it is made with the first one."""
+    return folder.is_dir() and not _files(folder)
+
+
 def gap(corpus: Path) -> str:
-    """Return a note if the changelog has entries, but none of the present version of the corpus; otherwise nothing."""
-    files = _files(corpus.with_name(CHANGES))
+    """Return a note if there is a changelog, but no entry of the present version of the corpus; otherwise nothing."""
+    folder = corpus.with_name(CHANGES)
     try:
         digest = read_manifest(corpus).digest()
     except (MissingError, CorruptError):
         return ""
-    if not files or any(digest in _read(path)["corpus"].values() for path in reversed(files)):
+    if not folder.is_dir() or any(digest in _read(path)["corpus"].values() for path in reversed(_files(folder))):
         return ""
     return (
         "the changelog has no record of this version: files or settings were changed by hand, or the newest files of "
-        f"{files[0].parent} are missing; if a backup has them, restore them, so that xc drift knows what is new"
+        f"{folder} are missing; if a backup has them, restore them, so that xc drift knows what is new"
     )
 
 
@@ -252,7 +257,12 @@ def keep(workspace: Workspace, dataset: str, number: int) -> Path:
 
 def prune(workspace: Workspace, dataset: str, most: int) -> None:
     """Delete all kept versions but the ``most`` last ones."""
-    found = (workspace.state / VERSIONS / dataset).glob("[0-9]*")
-    kept = sorted((folder for folder in found if folder.name.isdecimal()), key=lambda folder: int(folder.name))
+    kept = _kept(workspace, dataset)
     for folder in kept[: max(len(kept) - most, 0)]:
         drop(folder)
+
+
+def _kept(workspace: Workspace, dataset: str) -> list[Path]:
+    """Return the folders of kept versions, the oldest first."""
+    found = (workspace.state / VERSIONS / dataset).glob("[0-9]*")
+    return sorted((folder for folder in found if folder.name.isdecimal()), key=lambda folder: int(folder.name))

@@ -86,13 +86,15 @@ class Arrival:
 
 
 def present_corpus(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus:
-    """Return the corpus of a dataset, made again first if it is out of date; only that is reported.
+    """Return the corpus of a dataset, made again if out of date; only that and a gap in the changelog are reported.
 
-    Then its files or settings were changed by hand, and the changelog gets an entry; ``inner`` is that of ``scratch``.
+    Then files or settings were changed by hand, and the changelog gets an entry; ``inner`` is that of ``scratch``.
     """
     own, folder = workspace.params.dataset(dataset), workspace.folder("corpus", dataset)
     state = states(workspace, own)["corpus"]
     if state.status is Status.FRESH:
+        if note := changelog.gap(folder):
+            report(f"note: {dataset}: {note}")
         return workspace.open(Corpus, dataset)
     made, before = read_made(folder), None
     with suppress(CorruptError):  # then nothing is compared

@@ -12,6 +12,7 @@ import polars as pl
 from xc_core import artifacts
 from xc_core.chain import changelog, incoming
 from xc_core.chain.changelog import Kind
+from xc_core.chain.names import CHANGES
 from xc_core.chain.runner import run_stage
 from xc_core.chain.workspace import Workspace
 from xc_core.data.checks import Allowed, clean_block
@@ -122,10 +123,14 @@ def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
 
 
 def validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool:
-    """Return True if the validation documents came in a file of their own, not from a cut of ours."""
+    """Return True if the validation documents came in a file of their own, not from a cut of ours.
+
+    If all entries are lost, one was most likely of an update: then the setting says so, which is 0 for such a file.
+    """
     kinds = [entry["what"] for entry in changelog.entries(workspace, dataset)]
     files = [kind for kind in kinds if kind not in (Kind.SETTINGS, Kind.LABELS)]
-    ours = bool(files) and files[-1] in (Kind.UPDATE, Kind.FORGET)
+    lost = changelog.is_lost(workspace.home(dataset) / CHANGES)
+    ours = files[-1] in (Kind.UPDATE, Kind.FORGET) if files else lost
     return bool(artifacts.read_made(corpus.folder).facts["split"]["given"]) and not ours
 
 
