@@ -26,6 +26,7 @@ from xc_core.distributed import ALONE
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import CorruptError
 from xc_core.sampling.hard import HardNegatives
+from xc_core.train.checkpoint import Checkpoints
 
 pytestmark = pytest.mark.chain
 
@@ -210,6 +211,30 @@ def test_each_process_reports_its_own_error(copied: Workspace) -> None:
     assert (second.returncode, first.returncode) == (74, 69)
     assert second.stderr.startswith("xc: found a damaged file")
     assert "lost the others" in first.stderr
+
+
+def inputs_change() -> None:
+    """Run ``xc``; params.yaml changes while the first process writes its first checkpoint."""
+    save = Checkpoints.save
+
+    def edited(self: Checkpoints, *given: Any, **named: Any) -> None:
+        save(self, *given, **named)
+        if self.world.first:
+            params = Path(os.environ["XC_ROOT"]) / "params.yaml"
+            params.write_text(params.read_text().replace("epochs: 4", "epochs: 3"))
+
+    Checkpoints.save = edited  # type: ignore[method-assign]
+    main()
+
+
+def test_a_change_of_the_inputs_ends_all_processes_with_the_same_error(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first one checks them: the others lost it, or waited for it on a GPU."""
+    monkeypatch.setenv("XC_CHECKPOINT_SECONDS", "0")
+    for ended in shared(copied, "encoder", "--force", size=2, program=f"{__name__}:inputs_change"):
+        assert ended.returncode == 76, ended.stderr
+        assert "parameters or inputs of encoder that changed during the run: " in ended.stderr
 
 
 def test_a_stage_that_is_not_shared_refuses_several_processes(copied: Workspace) -> None:
