@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from tests.chain.conftest import PARAMS
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.names import checked_name
+from xc_core.chain.workspace import at_rest, working
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
 from xc_core.errors import MissingError, UsageError, XCError
@@ -116,3 +119,20 @@ def test_a_path_or_hub_name_becomes_a_safe_folder_name(name: str) -> None:
 def test_two_tokenizers_never_share_a_folder() -> None:
     names = ["owner/model", "owner-model", "owner.model", "owner/model/", "owner model"]
     assert len({store_name(name) for name in names}) == len(names)
+
+
+def test_a_stage_waits_for_a_command_that_asks_for_a_moment_who_makes_artefacts(bare: Workspace) -> None:
+    """It ended with 75 if it started in that moment."""
+    entered = []
+
+    def start() -> None:
+        with working(bare, "toy"):
+            entered.append(time.monotonic())
+
+    stage = Thread(target=start)
+    with at_rest(bare, "toy"):
+        stage.start()
+        time.sleep(0.1)
+        left = time.monotonic()
+    stage.join()
+    assert left <= entered[0]

@@ -23,6 +23,8 @@ from xc_core.root import FILE, project_root
 
 _WRITE_SECONDS: Final = 30.0
 """How long a write waits for the write of another process."""
+_MOMENT: Final = 1.0
+"""How long a stage waits for a command that only asks whether one runs."""
 PER_DATASET: Final = ("versions", "reports", "drift", "models", "inbox")
 """Folders of the state that have one per dataset, in which files are written."""
 
@@ -126,8 +128,11 @@ class Workspace:
 
 
 def working(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
-    """Return a lock of everybody who makes artefacts of a dataset; raises BusyError while rows of it are removed."""
-    return locked(_makers(workspace, dataset), f"a removal from the dataset {dataset}", shared=True)
+    """Return a lock of everybody who makes artefacts of a dataset; raises BusyError while rows of it are removed.
+
+    It is waited for: a change of the dataset that asks who makes some has ``at_rest`` for a moment.
+    """
+    return locked(_makers(workspace, dataset), f"a removal from the dataset {dataset}", patience=_MOMENT, shared=True)
 
 
 @contextmanager
