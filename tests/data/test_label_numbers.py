@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import write_json
 from tests.data.worlds import read_world
 from xc_core.data.corpus import Corpus
-from xc_core.data.formats import tabular
+from xc_core.data.formats import columns, tabular
 from xc_core.errors import DataError
 
 
@@ -64,6 +64,21 @@ def test_whole_numbers_beside_uids_of_both_kinds_are_refused(tmp_path: Path, uid
     for split in ("train", "test"):
         named_by_texts.with_columns(uid=pl.lit(split)).write_parquet(folder / f"{split}.parquet")
     assert read_world(folder, allow=["unseen-labels", "shared-texts"]).num_labels == 3
+
+
+def test_the_kinds_of_uids_are_read_once_for_all_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, asked = world(tmp_path / "raw", ["b", "a"], [[0], [1]]), list[Path]()
+    (folder / "labels.parquet").unlink()
+    write_json(folder / "labels.jsonl", [{"uid": uid, "text": f"label {uid}"} for uid in ("b", "a")])
+    are_rows = columns.are_rows
+
+    def counted(labels: Path, ids: dict[str, int]) -> bool:
+        asked.append(labels)
+        return are_rows(labels, ids)
+
+    monkeypatch.setattr(columns, "are_rows", counted)
+    assert named(read_world(folder)) == ["b", "a"]
+    assert asked == [folder / "labels.jsonl"]
 
 
 @pytest.mark.parametrize(("labels", "fits"), [([[5], [6]], False), ([["5"], ["6"]], True)])

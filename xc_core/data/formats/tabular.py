@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,17 @@ class Tabular:
         """Yield the rows of the split's table, or of its shards in turn."""
         paths = {VALIDATION: self._validation, TEST: self._test}.get(split) or self._train
         ids = self._vocabulary()
-        numbers_are_rows = cache(lambda: self._names is not None and column.are_rows(self._names, ids))
         for block, cells in (row for path in paths for row in table_rows(path, self.options, with_labels=True)):
-            _number(block, cells, ids, self._names, numbers_are_rows)
+            _number(block, cells, ids, self._names, lambda: self._numbers_are_rows)
             if paths == self._train and not self._test:
                 block = _part(block, split, self.options)
             if len(block):
                 yield block
+
+    @cached_property
+    def _numbers_are_rows(self) -> bool:
+        """What ``are_rows`` says, which may read the labels table: once, for all splits."""
+        return self._names is not None and column.are_rows(self._names, self._vocabulary())
 
     def filters(self, split: str) -> Path | None:
         """Return filter_labels_{split}.txt; None if there is none. Raises DataError for one without a test table."""
