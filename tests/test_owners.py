@@ -209,8 +209,9 @@ ALLOWED = {
         f"omikuji trains on a file, in the caller's scratch; a folder {BUILDING}",
     ),
     ("folders", "xc_core/leftovers.py"): (
-        {"mkdir", "rename", "rmtree", "unlink"},
-        "a folder that the next command deletes if its writer is killed; deletes these; undoes an exchange",
+        {"TemporaryDirectory", "mkdir", "rename", "rmtree", "unlink"},
+        "a folder that the next command deletes if its writer is killed; deletes these; undoes an exchange; a folder "
+        "of temporary files, whose errors name it",
     ),
     ("folders", "xc_core/locks.py"): ({"mkdir"}, "the folder of a lock file"),
     ("folders", "xc_core/linked.py"): (
@@ -238,23 +239,16 @@ ALLOWED = {
     ("folders", "xc_core/planning/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
-    ("folders", "assets/mlflow_errors.py"): ({"gettempdir"}, "a disk that an error names"),
     ("folders", "assets/database.py"): ({"rename"}, "a new database of MLflow, which is no artefact"),
-    ("folders", "assets/release/repair.py"): ({"TemporaryDirectory"}, "a copy of an origin"),
     ("folders", "assets/release/lineage.py"): (
-        {"mkdir", "copyfile", "TemporaryDirectory"},
-        "a new clone of the project, in a folder that the user names; a copy of an origin",
+        {"mkdir", "copyfile"},
+        "a new clone of the project, in a folder that the user names",
     ),
-    ("folders", "assets/release/page.py"): (
-        {"mkdir", "TemporaryDirectory"},
-        "the files of an origin, until MLflow has copied them",
-    ),
+    ("folders", "assets/release/page.py"): ({"mkdir"}, "the files of an origin, until MLflow has copied them"),
     ("folders", "assets/release/copies.py"): (
         {"mkdir", "mkdtemp", "TemporaryDirectory"},
         "copies of registered models, of which the oldest are deleted",
     ),
-    ("folders", "xc_core/git.py"): ({"TemporaryDirectory"}, "a copy of git's index, so that git's own does not change"),
-    ("folders", "xc_core/infer/acceptance.py"): ({"TemporaryDirectory"}, "what another process measured"),
     ("files asked for", "assets/database.py"): ({"exists"}, "whether MLflow's own database is there"),
     ("files asked for", "assets/waiting.py"): ({"exists"}, "the same: a new one is made, which takes seconds"),
     ("files asked for", "assets/release/pointer.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
