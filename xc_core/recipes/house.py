@@ -46,7 +46,7 @@ HOUSE = register(
         paper="this project",
         module=__name__,
         encoder=EncoderSettings(  # M1
-            encoder=EncoderConfig(name="minilm", pooling=Pooling.MEAN, max_length=128, frozen_layers=3),
+            encoder=EncoderConfig(name="minilm", pooling=Pooling.MEAN, max_length=128, frozen_layers=1),
             order=Random(batch_size=256),
             negatives=InBatch(positives=2, share=True),
             scorer=ByText(),
