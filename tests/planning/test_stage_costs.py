@@ -102,16 +102,17 @@ def test_steps_of_m1_grow_with_documents_and_epochs() -> None:
     assert found["encoder"] == pytest.approx(recipe.encoder.epochs * LARGE.train * 1e-3, rel=0.01)
 
 
-def test_frozen_layers_that_are_computed_once_are_half_an_encoding() -> None:
+def test_three_frozen_layers_that_are_computed_once_are_half_an_encoding() -> None:
     frozen = RECIPES["dpr"].changed({"encoder": {"encoder": {"frozen_layers": 3}}})
-    free = frozen.changed({"encoder": {"encoder": {"frozen_layers": 0}}})
+    free, one = (frozen.changed({"encoder": {"encoder": {"frozen_layers": layers}}}) for layers in (0, 1))
     bag = frozen.changed({"encoder": {"encoder": {"name": "bag"}}})  # it has no layers
-    once, never, short, without = (
+    once, never, sixth, short, without = (
         next(cost.seconds for cost in Estimator(recipe, rates_of(recipe)).costs(LARGE) if cost.stage == "encoder")
-        for recipe in (frozen, free, frozen.changed({"encoder": {"epochs": 1.5}}), bag)
+        for recipe in (frozen, free, one, frozen.changed({"encoder": {"epochs": 1.5}}), bag)
     )
     assert without == never
     assert once - never == pytest.approx(0.5e-6 * WORK["encoder"](Case(frozen, LARGE, WIDTH)), rel=1e-3)
+    assert sixth - never == pytest.approx((once - never) / 3, rel=1e-3)
     assert short / 1.5 == pytest.approx(never / frozen.encoder.epochs, rel=1e-2)
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.planning.budget import FROZEN
+from xc_core.planning.budget import frozen_share
 from xc_core.planning.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.planning.stage_bytes import COPIES, HELD, WRITTEN
 from xc_core.planning.stage_costs import WORK, Case, clustering, searches, trained_documents
@@ -75,7 +75,7 @@ class Estimator:
     def _frozen(self, tokens: float) -> float:
         """Return the seconds that ``tokens`` take in the layers that are not trained, from the rate of encoding."""
         points = [(WORK["embeddings"](own), self._rest("embeddings", pilot, own)) for pilot, own in self._pilots]
-        return FROZEN * Line.through(points).rate * tokens
+        return frozen_share(self.recipe.encoder) * Line.through(points).rate * tokens
 
     def _again(self, case: Case) -> float:
         """Return the seconds of these layers in the steps of several processes; those of the timed steps are kept."""
