@@ -69,6 +69,15 @@ def test_the_table_names_the_recipe_that_was_asked_for(recipe: str, changes: dic
 
 
 @pytest.mark.usefixtures("quick")
+def test_several_processes_share_the_work_of_the_stages_that_can_be_distributed(xc: Xc) -> None:
+    ended = xc("plan", *SIZES, *BAG, "--devices", "cpu,4xcpu", "--json")
+    alone, shared = ({row["stage"]: row for row in rows} for rows in json.loads(ended.out)["stages"].values())
+    differ = {name for name in alone if alone[name] != shared[name]}
+    assert {"encoder", "classifier"} <= differ <= {"encoder", "embeddings", "classifier"}, "pilots may be too quick"
+    assert "200 labels of 6; each process of 4xcpu" in xc("plan", *SIZES, *BAG, "--devices", "4xcpu").out
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_dataset_is_planned_as_params_has_the_recipe(xc: Xc, fresh: Workspace) -> None:
     ended = xc("plan", "--dataset", "toy", "--json")
     assert ended.code == 0
@@ -122,6 +131,10 @@ def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> N
     assert ngame["embeddings"] == pytest.approx((1_000_000 * 14 + labels * 8) / 3 / 1e4)
     assert ngame["classifier"] == pytest.approx(30 * (855_000 + published) / 100 * 32 / 16)
     assert [own["negatives"] for own in (ngame, ance)] == pytest.approx([0, published * labels * 32 / 1e9])
+    one, four = (on_gpu._seconds(Case(RECIPES["ance"], world, 32, processes), recorded) for processes in (1, 4))
+    searched = 2 * train * labels * 32 / 1e9
+    assert four.pop("encoder") - searched == pytest.approx((one.pop("encoder") - searched) / 4), "M1 searches alone"
+    assert four == pytest.approx({name: seconds / 4 for name, seconds in one.items()})
 
 
 def test_an_unknown_encoder_is_refused_before_the_dataset_is_tokenised(xc: Xc, fresh: Workspace) -> None:

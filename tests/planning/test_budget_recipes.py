@@ -120,7 +120,7 @@ def test_a_step_is_timed_with_as_many_hard_negatives_as_a_search_keeps(ready: Wo
 
 
 def test_a_step_is_timed_with_the_states_of_frozen_layers(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are encoded before the first step: with the banks if there are any, else about half an encoding more."""
+    """They are encoded before the first step: with the banks if there are any, else three layers of six, or one."""
     made = estimate(ready, "ngame", {})
     made = replace(made, encoder=bert(made.tokens.tokenizer.vocabulary_size))
     task = made._encoder_task()
@@ -134,6 +134,8 @@ def test_a_step_is_timed_with_the_states_of_frozen_layers(ready: Workspace, monk
     assert made.seconds()["encoding"] == pytest.approx(7 + 1 + 7 * share + 1)
     other = replace(estimate(ready, "dpr", {}), encoder=made.encoder)
     assert other.seconds()["encoding"] == pytest.approx(7 + 1 + (7 * share + 1) / 2)
+    one = replace(other, recipe=other.recipe.changed({"encoder": {"encoder": {"frozen_layers": 1}}}))
+    assert one.seconds()["encoding"] == pytest.approx(7 + 1 + (7 * share + 1) / 6)
 
 
 def test_a_timing_writes_nothing_beside_the_corpus(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,17 +102,52 @@ def test_steps_of_m1_grow_with_documents_and_epochs() -> None:
     assert found["encoder"] == pytest.approx(recipe.encoder.epochs * LARGE.train * 1e-3, rel=0.01)
 
 
-def test_frozen_layers_that_are_computed_once_are_half_an_encoding() -> None:
+def test_three_frozen_layers_that_are_computed_once_are_half_an_encoding() -> None:
     frozen = RECIPES["dpr"].changed({"encoder": {"encoder": {"frozen_layers": 3}}})
-    free = frozen.changed({"encoder": {"encoder": {"frozen_layers": 0}}})
+    free, one = (frozen.changed({"encoder": {"encoder": {"frozen_layers": layers}}}) for layers in (0, 1))
     bag = frozen.changed({"encoder": {"encoder": {"name": "bag"}}})  # it has no layers
-    once, never, short, without = (
+    once, never, sixth, short, without = (
         next(cost.seconds for cost in Estimator(recipe, rates_of(recipe)).costs(LARGE) if cost.stage == "encoder")
-        for recipe in (frozen, free, frozen.changed({"encoder": {"epochs": 1.5}}), bag)
+        for recipe in (frozen, free, one, frozen.changed({"encoder": {"epochs": 1.5}}), bag)
     )
     assert without == never
     assert once - never == pytest.approx(0.5e-6 * WORK["encoder"](Case(frozen, LARGE, WIDTH)), rel=1e-3)
+    assert sixth - never == pytest.approx((once - never) / 3, rel=1e-3)
     assert short / 1.5 == pytest.approx(never / frozen.encoder.epochs, rel=1e-2)
+
+
+def test_processes_share_steps_encodings_searches_and_rows() -> None:
+    recipe = RECIPES["ance"].changed({"negatives": {"k": 10}})
+    rates = rates_of(recipe)
+    one, four = ({cost.stage: cost for cost in Estimator(recipe, rates).costs(LARGE, n)} for n in (1, 4))
+    whole, shared = (Case(recipe, LARGE, WIDTH, n) for n in (1, 4))
+    differ = {name for name in one if one[name].seconds != four[name].seconds}
+    assert differ == {"encoder", "embeddings", "negatives", "classifier"}
+    saved = {name: one[name].seconds - four[name].seconds for name in differ}
+    steps = Estimator(recipe, rates)._steps("classifier", whole)
+    assert saved["classifier"] == pytest.approx(0.75 * steps)
+    assert saved["embeddings"] == pytest.approx(0.75e-6 * WORK["embeddings"](whole), rel=1e-6)
+    assert saved["negatives"] == pytest.approx(
+        sum(one.seconds(rates) for one in searches(whole)["negatives"])
+        - sum(one.seconds(rates) for one in searches(shared)["negatives"])
+    )
+    assert searches(shared)["negatives"][0].among == math.ceil(LARGE.labels / 4)
+    assert one["classifier"].memory - four["classifier"].memory == pytest.approx(0.75 * 1.75 * whole.table_bytes)
+    assert one["negatives"].memory - four["negatives"].memory == pytest.approx(0.75 * whole.table_bytes, rel=1e-3)
+    less = {name for name in one if one[name].memory != four[name].memory}
+    assert less == {"encoder", "classifier", "negatives"}, "M1 in several processes keeps no states of frozen layers"
+
+
+def test_steps_of_several_processes_compute_the_frozen_layers_again() -> None:
+    """One process on a CPU computes them once, before its first step; its timed steps are without them."""
+    frozen = RECIPES["dpr"].changed({"encoder": {"encoder": {"frozen_layers": 3}}})
+    free = frozen.changed({"encoder": {"encoder": {"frozen_layers": 0}}})
+    with_them, without = (
+        next(cost.seconds for cost in Estimator(recipe, rates_of(recipe)).costs(LARGE, 4) if cost.stage == "encoder")
+        for recipe in (frozen, free)
+    )
+    read = Case(frozen, LARGE, WIDTH).read(round(frozen.encoder.epochs * LARGE.train))
+    assert with_them - without == pytest.approx(0.5e-6 * read / 4, rel=1e-3)
 
 
 def test_imports_are_paid_once_and_are_no_part_of_the_rate() -> None:

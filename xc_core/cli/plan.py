@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xc_core.planning.planned import Subject
 
 _SIZES: Final = ("documents", "labels", "tokens")
-_DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
+_DEVICE: Final = re.compile(r"([1-9]\d*x)?(cpu|cuda)|cuda:\d+")
 
 
 @click.command(short_help="Estimate time, memory and disk of every stage.")
@@ -38,7 +38,9 @@ _DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
               help="Mean labels of a document.")  # fmt: skip
 @click.option("--dim", type=click.IntRange(min=1), help="Width of the vectors. [default: the encoder's]")
 @click.option("--set", "settings", multiple=True, metavar="STAGE.FIELD=VALUE", help="Change a setting, as in xc train.")
-@click.option("--devices", default="cpu", show_default=True, help="Devices, with commas: cpu, cuda, cuda:N.")
+@click.option(
+    "--devices", default="cpu", show_default=True, help="Devices, with commas: cpu, cuda, cuda:N, Nxcuda, Nxcpu."
+)
 @click.option("--force", is_flag=True, help="Measure the rates of this machine again.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def plan(
@@ -50,6 +52,10 @@ def plan(
     The recipe is run on a few documents first, which takes a minute or two; its rates are kept in .xc/plan. Times are
     running time of one process (CPU seconds), memory is the largest resident memory. On a GPU, rates that
     `make gpu-proof` recorded are used; without them nothing is estimated for it.
+
+    8xcuda is 8 processes with a GPU each, under torchrun. The stages encoder, embeddings, negatives and classifier
+    divide their work, all others run in one process. Costs are those of each process; the time of what they exchange is
+    not estimated.
     """
     workspace, wanted = Workspace.find(), _devices(devices)
     _check_data(workspace, dataset, sizes)
@@ -62,7 +68,11 @@ def plan(
     rates = rates_of(workspace, subject, again=force)
     found, notes = {}, []
     for name in wanted:
-        costs, note = (costs_of(subject, rates), "") if name == "cpu" else on_gpu(name, subject, rates, recorded)
+        many = int(name.partition("x")[0]) if "x" in name else 1
+        if name.endswith("cpu"):
+            costs, note = costs_of(subject, rates, many), ""
+        else:
+            costs, note = on_gpu(name, subject, rates, recorded, many)
         notes += [note] if note else []
         if costs:
             found[name] = costs
@@ -83,7 +93,9 @@ def _devices(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     wrong = [name for name in names if not _DEVICE.fullmatch(name)]
     if wrong:
-        raise UsageError(f"--devices {text}", expected="cpu, cuda or cuda:N, with commas", do=f"fix {wrong[0]!r}")
+        raise UsageError(
+            f"--devices {text}", expected="cpu, cuda, cuda:N, Nxcuda or Nxcpu, with commas", do=f"fix {wrong[0]!r}"
+        )
     return names
 
 
@@ -149,8 +161,9 @@ def table(subject: Subject, recipe: str, device: str, costs: list[Cost]) -> str:
     title = subject.title if recipe == subject.base else f"{recipe}, {subject.title}"
     documents = f"{counted(world.documents, 'document')} of {counted(round(world.document_tokens), 'token')}"
     labels = f"{counted(world.labels, 'label')} of {world.label_tokens:.0f}"
+    where = f"each process of {device}" if "x" in device else f"one process on {device}"
     lines = [
-        f"{title}: {documents}, {labels}; one process on {device}",
+        f"{title}: {documents}, {labels}; {where}",
         f"{'stage':<12}{'time':>12}{'memory':>12}{'disk':>12}",
     ]
     lines += [f"{c.stage:<12}{_time(c.seconds):>12}{gigabytes(c.memory):>12}{gigabytes(c.disk):>12}" for c in costs]

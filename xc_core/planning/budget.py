@@ -55,8 +55,8 @@ _ENCODED: Final = 1_024
 """Texts per side whose encoding is timed."""
 _FITTED: Final = 8_000
 """Documents that the timed scores are fitted on."""
-FROZEN: Final = 0.5
-"""Share of the time of encoding that is spent in the layers that are not trained: three of six in ``minilm``."""
+_LAYERS: Final = 6
+"""Layers of ``minilm``, and a guess for other encoders."""
 _FIRST: Final = 64
 """Texts encoded, and documents fitted on, before the clock starts: first calls import and allocate."""
 _CLUSTER: Final = 8
@@ -110,6 +110,11 @@ def scaled_epochs(
 def training_seconds(workspace: Workspace, experiment: Experiment) -> dict[str, float]:
     """Return the seconds of the steps of M1 and M4 on the corpus of ``experiment``, timed now and not kept."""
     return _Estimate.of(workspace, experiment).trainings()
+
+
+def frozen_share(settings: EncoderSettings) -> float:
+    """Return the share of the time of encoding that is spent in the layers that are not trained."""
+    return min(settings.encoder.frozen_layers / _LAYERS, 1.0)
 
 
 def shortened(settings: EncoderSettings, epochs: float) -> dict[str, Any]:
@@ -185,7 +190,7 @@ class _Estimate:
         found = {"encoding": documents + labels, "scores": self._scores()}
         if self.recipe.encoder.epochs:
             task = self._encoder_task()
-            before = 1.0 if task.fill_banks else FROZEN * task.keeps_states
+            before = 1.0 if task.fill_banks else frozen_share(self.recipe.encoder) * task.keeps_states
             found["encoding"] += before * (documents * len(task.data.rows_N) / self.corpus.num_documents + labels)
             found["encoder"] = self.recipe.encoder.epochs * _epoch_seconds(task)
         if self.recipe.classifier.epochs:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.planning.budget import FROZEN
+from xc_core.planning.budget import frozen_share
 from xc_core.planning.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.planning.stage_bytes import COPIES, HELD, WRITTEN
 from xc_core.planning.stage_costs import WORK, Case, clustering, searches, trained_documents
@@ -53,9 +53,9 @@ class Estimator:
         self.recipe, self.rates = recipe, rates
         self._pilots = [(pilot, Case(recipe, pilot.world, rates.width)) for pilot in rates.pilots]
 
-    def costs(self, world: World) -> list[Cost]:
-        """Return the cost of every stage on a data set of this size."""
-        case = Case(self.recipe, world, self.rates.width)
+    def costs(self, world: World, processes: int = 1) -> list[Cost]:
+        """Return the cost of every stage on a data set of this size, for each of ``processes`` that share the work."""
+        case = Case(self.recipe, world, self.rates.width, processes)
         return [
             Cost(name, self._seconds(name, case), self._memory(name, case), self._disk(name, case))
             for name in TRAIN_STAGES
@@ -63,17 +63,26 @@ class Estimator:
 
     def _seconds(self, name: str, case: Case) -> float:
         line = Line.through([(WORK[name](own), self._rest(name, pilot, own)) for pilot, own in self._pilots])
-        seconds = line.at(WORK[name](case)) + sum(one.seconds(self.rates) for one in searches(case).get(name, []))
+        encodes = name in ("encoder", "embeddings")  # texts are divided between the processes
+        work = WORK[name](case) / (case.processes if encodes else 1)
+        seconds = line.at(work) + sum(one.seconds(self.rates) for one in searches(case).get(name, []))
         if name == "encoder":
             if not case.fills_banks:  # the pilots did
-                seconds = line.imports + line.fixed + self._frozen(case)
-            seconds += self.refresh(case)
-        return seconds + self._steps(name, case)
+                seconds = line.imports + line.fixed + case.keeps_states * self._frozen(WORK["encoder"](case))
+            seconds += self.refresh(case) + self._again(case)
+        return seconds + self._steps(name, case) / case.processes
 
-    def _frozen(self, case: Case) -> float:
-        """Return the seconds of the layers of M1 that are computed once, from the rate at which texts are encoded."""
+    def _frozen(self, tokens: float) -> float:
+        """Return the seconds that ``tokens`` take in the layers that are not trained, from the rate of encoding."""
         points = [(WORK["embeddings"](own), self._rest("embeddings", pilot, own)) for pilot, own in self._pilots]
-        return case.keeps_states * FROZEN * Line.through(points).rate * WORK["encoder"](case)
+        return frozen_share(self.recipe.encoder) * Line.through(points).rate * tokens
+
+    def _again(self, case: Case) -> float:
+        """Return the seconds of these layers in the steps of several processes; those of the timed steps are kept."""
+        if case.processes == 1 or not case.repeats_frozen:
+            return 0.0
+        documents = int(self.recipe.encoder.epochs * trained_documents("encoder", case))
+        return self._frozen(case.read(documents)) / case.processes
 
     def _rest(self, name: str, pilot: Pilot, case: Case) -> float:
         """Return what a stage of a pilot cost beside searches, refreshes and the steps of a training."""

@@ -36,8 +36,13 @@ def gpu_rates(workspace: Workspace) -> dict[str, Any]:
     return {**names, **rates} if all(0 < rate < math.inf for rate in rates.values()) else {}
 
 
-def on_gpu(name: str, subject: planned.Subject, rates: Rates, recorded: dict[str, Any]) -> tuple[list[Cost], str]:
-    """Return the costs with M1, embeddings, M4 and searches on a GPU, and a note; no costs without fitting rates."""
+def on_gpu(
+    name: str, subject: planned.Subject, rates: Rates, recorded: dict[str, Any], processes: int = 1
+) -> tuple[list[Cost], str]:
+    """Return the costs with M1, embeddings, M4 and searches on a GPU, and a note; no costs without fitting rates.
+
+    Each of ``processes`` has a GPU of its own, at the recorded rates.
+    """
     config = subject.recipe.encoder.encoder
     if not recorded:
         return [], f"{name}: no rates of a GPU are recorded here, so nothing is estimated; record them: make gpu-proof"
@@ -46,10 +51,11 @@ def on_gpu(name: str, subject: planned.Subject, rates: Rates, recorded: dict[str
             [],
             f"{name}: the recorded rates are of {recorded['encoder']}, not of {config.name}; nothing is estimated",
         )
-    case = Case(subject.recipe, subject.world, rates.width)
+    case = Case(subject.recipe, subject.world, rates.width, processes)
     seconds = _seconds(case, recorded)
     seconds["encoder"] += Estimator(subject.recipe, rates).refresh(case)  # clusters are made on the CPU
-    costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in planned.costs_of(subject, rates)]
+    own = planned.costs_of(subject, rates, processes)
+    costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in own]
     note = f"{name}: {recorded['device']}, rates of {recorded['date']}; memory is that of the process, not of the card"
     return costs, note
 
@@ -57,20 +63,19 @@ def on_gpu(name: str, subject: planned.Subject, rates: Rates, recorded: dict[str
 def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     """Return the seconds of the stages that compute on a GPU; every search there is exact.
 
-    M1 reads as many label texts as documents (one positive per document, in-batch negatives). A step of M4 takes as
-    long per document and dimension as the recorded one.
+    A step of M4 takes as long per document and dimension as the recorded one, divided by the processes.
     """
     world, recipe = case.world, case.recipe
     settings = recipe.encoder
     documents = world.published if settings.refit else world.train
-    read = settings.epochs * case.encoded(documents, documents) if settings.epochs else 0.0
+    read = settings.epochs * case.read(documents)
     both = case.encoded(world.documents, world.labels) * _FORWARD
     filled = case.encoded(documents, world.labels) * _FORWARD if case.fills_banks else 0.0
     per_document = recorded["step_seconds"] / recorded["step_documents"] * case.width / recorded["step_width"]
     found = {
-        "encoder": (read + filled) / recorded["tokens_per_second"],
-        "embeddings": both / recorded["tokens_per_second"],
-        "classifier": recipe.classifier.epochs * trained_documents("classifier", case) * per_document,
+        "encoder": (read + filled) / recorded["tokens_per_second"] / case.processes,
+        "embeddings": both / recorded["tokens_per_second"] / case.processes,
+        "classifier": recipe.classifier.epochs * trained_documents("classifier", case) * per_document / case.processes,
     }
     for stage in ("encoder", "negatives"):
         compared = sum(one.queries * one.among for one in searches(case).get(stage, [])) * case.width

@@ -118,9 +118,9 @@ def _measured(workspace: Workspace, subject: Subject) -> Rates:
     return replace(rates, timed=Timed(world, training_seconds(workspace, experiment)))
 
 
-def costs_of(subject: Subject, rates: Rates) -> list[Cost]:
-    """Return the cost of each stage of the subject on this machine's CPU."""
-    return Estimator(subject.recipe, rates).costs(subject.world)
+def costs_of(subject: Subject, rates: Rates, processes: int = 1) -> list[Cost]:
+    """Return the cost of each stage of the subject on this machine's CPU, for each of ``processes``."""
+    return Estimator(subject.recipe, rates).costs(subject.world, processes)
 
 
 def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:

@@ -55,12 +55,12 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     "embeddings": lambda case: 0.0,
     "clusters": lambda case: 2 * case.vector_bytes,
     "negatives": lambda case: (
-        case.table_bytes + case.vector_bytes + 12 * case.world.published * case.recipe.negatives.k
+        case.shard_bytes + case.vector_bytes + 12 * case.world.published * case.recipe.negatives.k
         if case.recipe.negatives.k
         else 0.0
     ),
     "classifier": lambda case: (
-        case.vector_bytes + _rows(case, case.recipe.classifier.table, _TABLE) + 12 * _pairs(case)
+        case.vector_bytes + _rows(case, case.recipe.classifier.table, _TABLE / case.processes) + 12 * _pairs(case)
     ),
     # a vector and an index per searching score; label trees; texts as Python strings
     "scores": lambda case: (

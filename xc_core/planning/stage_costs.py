@@ -3,8 +3,9 @@
     seconds = imports + fixed + rate x work + searches (+ steps of a training)
 
 ``work`` and searches are counted here, in words beside each. Fixed costs and rates come from pilots
-(``pilots``), steps from the budget's timings (``budget``). Assumed throughout: one process, one device, texts like
-those of the pilots, and rates that do not change with size, although rows of tables larger than the caches are slower.
+(``pilots``), steps from the budget's timings (``budget``). Assumed throughout: texts like those of the pilots, and
+rates that do not change with size, although rows of tables larger than the caches are slower. Several processes
+(torchrun) divide the work of four stages equally (docs/many-machines.md); what they exchange takes no time here.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Case:
     recipe: Recipe
     world: World
     width: int
+    processes: int = 1
+    """Processes of the stages that can be distributed; all other stages run in one."""
 
     @property
     def fused(self) -> int:
@@ -69,6 +72,16 @@ class Case:
         return self.world.labels * self.width * FLOAT
 
     @property
+    def shard_bytes(self) -> int:
+        """Bytes of the rows of such a table that a process of a distributed stage has."""
+        return self.shard * self.width * FLOAT
+
+    @property
+    def shard(self) -> int:
+        """Labels of a process of a distributed stage."""
+        return math.ceil(self.world.labels / self.processes)
+
+    @property
     def vector_bytes(self) -> int:
         """Bytes of the vectors of train and validation documents."""
         return self.world.published * self.width * FLOAT
@@ -88,7 +101,12 @@ class Case:
 
     @property
     def keeps_states(self) -> bool:
-        """True if M1, on a CPU, computes the layers that are not trained once, before its first step."""
+        """True if M1, in one process on a CPU, computes the layers that are not trained once, before its first step."""
+        return self.processes == 1 and self.repeats_frozen
+
+    @property
+    def repeats_frozen(self) -> bool:
+        """True if M1 reads a text in several steps through layers that are not trained."""
         settings = self.recipe.encoder
         frozen = settings.encoder.frozen_layers > 0 and "frozen_layers" not in settings.encoder.unused()
         return frozen and settings.epochs > 0 and settings.repeats
@@ -99,6 +117,10 @@ class Case:
         return documents * min(world.document_tokens + _SPECIAL, longest) + labels * min(
             world.label_tokens + _SPECIAL, longest
         )
+
+    def read(self, documents: int) -> float:
+        """Return the tokens that M1 reads with so many documents: each has one label text of the pool (a guess)."""
+        return self.encoded(documents, documents)
 
 
 def texts(case: Case) -> float:
@@ -170,14 +192,14 @@ class Search:
 def searches(case: Case) -> dict[str, list[Search]]:
     """Return the searches of each stage, among labels and, for a vote of neighbours, among documents."""
     world, recipe, labels = case.world, case.recipe, case.world.labels
-    large = int(labels > BATCHES_EXACT_UP_TO)
+    large, shards = (int(size > BATCHES_EXACT_UP_TO) for size in (labels, case.shard))
     mined = case.refreshes if recipe.encoder.negatives.searches is not None else 0
     held = len(world.folds(recipe)) - 1
     served = int(labels > EXACT_UP_TO)
     near, cells = neighbours(case)
     return {
         "encoder": [Search(mined * world.train, labels, graphs=mined * large)],
-        "negatives": [Search(world.published, labels, graphs=large)] if recipe.negatives.k else [],
+        "negatives": [Search(world.published, case.shard, graphs=shards)] if recipe.negatives.k else [],
         # the recall compares an index with exact search; a graph answers in next to no time
         "scores": [
             Search(case.measured * (2 - served), labels, exact=True, graphs=case.searched * (served + held * large)),

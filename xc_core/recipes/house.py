@@ -13,12 +13,13 @@ validation documents.
 A softmax with a bias per label in M4 (``biased_rows`` beside the triplet, or instead of it), the score ``prototype``
 and averaged rows are options: none of them paid on three datasets (docs/lab-notes/2026-11-22-frequency-in-m4.md).
 
-Texts are read up to 128 tokens (docs/lab-notes/2026-11-23-length-of-texts.md).
+Texts are read up to 128 tokens (docs/lab-notes/2026-11-23-length-of-texts.md). Five of MiniLM's six layers are trained
+(docs/lab-notes/2026-11-28-frozen-layers-of-house.md).
 
 Chosen on validation documents of WordNetMini; the fusion on those of DebianSeeAlso and DebianTags too, the number of
 its documents on YSOFinna's, label trees on FinnaRelated's (their passes on parts of YSOFinna's), the length of texts
-on DebianSeeAlso's and DebianTags's. The encoder was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each
-default: docs/defaults.md.
+on DebianSeeAlso's and DebianTags's, the frozen layers on WordNetMini's and parts of WordNetTags, DebianTags and
+YSOFinna. The encoder was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defaults.md.
 """
 
 from xc_core.classifiers import TableConfig
@@ -46,7 +47,7 @@ HOUSE = register(
         paper="this project",
         module=__name__,
         encoder=EncoderSettings(  # M1
-            encoder=EncoderConfig(name="minilm", pooling=Pooling.MEAN, max_length=128, frozen_layers=3),
+            encoder=EncoderConfig(name="minilm", pooling=Pooling.MEAN, max_length=128, frozen_layers=1),
             order=Random(batch_size=256),
             negatives=InBatch(positives=2, share=True),
             scorer=ByText(),
