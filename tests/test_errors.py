@@ -74,6 +74,8 @@ def test_the_first_line_of_any_error_is_shown(error: Exception, line: str) -> No
     "error",
     [
         OSError(errno.EMFILE, "Too many open files"),
+        RuntimeError('called `Result::unwrap()` on an `Err` value: Os { code: 24, message: "Too many open files" }'),
+        OSError(errno.ENFILE, "Too many open files in system"),
         RuntimeError("can't start new thread"),
         BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),  # of a fork
         ImportError("libopenblas.so: failed to map segment from shared object"),
@@ -100,6 +102,18 @@ def test_a_shortage_of_a_gpu_names_what_else_may_take_its_memory(error: Exceptio
     assert found is not None and found.found.startswith("too little memory (CUDA ")
     assert "nvidia-smi" in found.do
     assert "nvidia-smi" not in shortage(MemoryError()).do  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOMEM, "Cannot allocate memory"),  # of a fork or a memory-map
+        RuntimeError("mmap failed: Cannot allocate memory (os error 12)"),  # of Rust code
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_an_allocation_that_the_system_refuses_is_a_shortage(error: Exception) -> None:
+    assert "too little memory (" in str(shortage(error))
 
 
 def test_a_shortage_without_a_message_is_shown_by_its_type() -> None:

@@ -69,13 +69,14 @@ _IN_WORDS: Final = {
 """What libraries, sqlite, git and pathlib write instead of an error number; 0 if it need not be the disk."""
 PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
-_LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable")
-"""What Python, and the system, say if a process or thread cannot be started."""
+_LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable", "Too many open files")
+"""What Python and the system say of one thread, process or file too many; a panic of Rust code has no error number."""
 _UNMAPPED: Final = "failed to map segment from shared object"
 """What the loader says of a library for want of memory, and on a disk that is mounted noexec."""
-_NO_MEMORY: Final = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""What torch says in an error of another type than MemoryError: on a CPU, and if a GPU has no memory left for what is
-no tensor, such as its context."""
+_NO_MEMORY: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What errors of another type than MemoryError say: "Cannot allocate memory" of the system, as for a memory-map or a
+fork; "can't allocate memory" of torch on a CPU; and torch if a GPU has no memory left for what is no tensor, such as
+its context."""
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 _MOST_FOUND: Final = 900
@@ -272,7 +273,7 @@ def shortage(error: BaseException) -> ShortageError | None:
     """
     if isinstance(error, XCError):
         return None
-    if getattr(error, "errno", 0) in (errno.EMFILE, errno.ENFILE) or any(words in str(error) for words in _LIMITS):
+    if any(words in str(error) for words in _LIMITS):
         return ShortageError(
             f"a limit of the system ({first_line(error)})",
             expected="enough open files, processes and threads for this user",
@@ -315,7 +316,7 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
             do="fix the permission or the disk, then run the same command again",
         )
     other = next((words for number, words in _HELPS.items() if reason.startswith(_REFUSALS[number])), "")
-    denied = f" ({_owners(_nearest(path))})" if reason.startswith(_REFUSALS[errno.EACCES]) else ""
+    denied = f" ({owners(path)})" if reason.startswith(_REFUSALS[errno.EACCES]) else ""
     fix = f"fix the permission{denied}" if denied else other or "free space or fix the permission"
     needs = "a file that can be written" if other else "free space and permission to write"
     return StorageError(
@@ -325,10 +326,10 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
     )
 
 
-def _owners(path: Path) -> str:
-    """Return owner, group and mode of a file or folder and of the folder that it is in, where a writer makes others."""
+def owners(path: Path) -> str:
+    """Return owner, group and mode of a path, or of its innermost folder that is there, and of the folder above."""
     rows = []
-    for place in (path, path.absolute().parent):
+    for place in (there := _nearest(path), there.absolute().parent):
         with contextlib.suppress(OSError):
             found = place.stat()
             owner, group = str(found.st_uid), str(found.st_gid)

@@ -71,6 +71,10 @@ def test_an_error_of_any_kind_ends_with_its_code(xc: Xc, kind: type[XCError], mo
         (MemoryError(), 71, "found too little memory (MemoryError)\n  expected: memory for"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (PanicException("thread: Resource temporarily unavailable"), 71, "found a limit of the system"),
+        (PanicException('Os { code: 24, message: "Too many open files" }'), 71, "found a limit of the system"),
+        (OSError(12, "Cannot allocate memory"), 71, "found too little memory ([Errno 12] Cannot allocate memory)"),
+        (PermissionError(13, "Permission denied", "/absent/a"), 73, "fix the permission (/ belongs to "),
+        (PermissionError(1, "Operation not permitted", 3), 73, "fix the permission or the link"),
         (PanicException("odd"), 70, "PanicException: odd\n  a fault of xc"),
     ],
 )

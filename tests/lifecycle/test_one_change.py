@@ -84,6 +84,26 @@ def test_nothing_can_be_forgotten_between_reading_and_replacing(
     assert "D0002" not in open_corpus(project).table("documents")["uid"].to_list()
 
 
+def test_a_replacement_by_the_files_of_a_stopped_update_is_not_taken_for_it(
+    project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The update is finished, then the replacement is made."""
+    folder = ToyWorld.make(documents=110, tests=20).write(tmp_path / "again")
+    with monkeypatch.context() as stopped, pytest.raises(KeyboardInterrupt):
+        stopped.setattr(arrival.incoming, "forget", raising(KeyboardInterrupt()))
+        update(project, folder, "toy")
+    assert len(open_corpus(project).rows("test")) == 30
+    place(project, folder, "toy", IngestConfig(), replace=True, allow_loss=1.0)
+    assert len(open_corpus(project).rows("test")) == 20
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
 def test_folders_of_killed_changes_are_deleted_and_no_others(project: Workspace) -> None:
     """Those whose process runs stay, and those of another name."""
     names = ["ingest-4194305-killed", f"ingest-{os.getppid()}-runs", "ingest-notes"]  # Linux has no process 4194305

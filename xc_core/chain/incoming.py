@@ -78,10 +78,10 @@ class Incoming:
         workspace.params.declare_dataset(self.dataset, changed(IngestConfig(), self.config, f"datasets.{self.dataset}"))
 
 
-def command(path: Path, files: list[Path], dataset: str, config: IngestConfig) -> str:
+def command(name: str, path: Path, files: list[Path], dataset: str, config: IngestConfig) -> str:
     """Return a hash that is the same if the same command is given for files that have not changed."""
     facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
-    return hashlib.sha256(json.dumps([str(path.resolve()), facts, dataset, plain(config)]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([name, str(path.resolve()), facts, dataset, plain(config)]).encode()).hexdigest()
 
 
 def new(inner: Project, dataset: str, config: IngestConfig, command: str) -> Incoming:

@@ -165,7 +165,7 @@ def place(
     _refuse_project(workspace, path)
     _, source = open_source(path, config.layout, config.read_options())
     report_unread(path, source.files)
-    command, target = incoming.command(path, source.files, dataset, config), workspace.raw(dataset)
+    command, target = incoming.command("ingest", path, source.files, dataset, config), workspace.raw(dataset)
     with scratch(workspace, dataset) as inner:
         if incoming.interrupted(workspace, dataset, command):
             return _finished(workspace, dataset)

@@ -21,7 +21,7 @@ import click
 
 from xc_core import __version__
 from xc_core.cli.numbers import bound_numbers
-from xc_core.errors import LINK_LOOP, PANIC, StorageError, XCError, nearest, shortage, storage_reason
+from xc_core.errors import LINK_LOOP, PANIC, StorageError, XCError, nearest, owners, shortage, storage_reason
 from xc_core.installation import outdated
 from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
@@ -71,7 +71,7 @@ does not answer; 70 a fault of this software; 71 too little memory; 72 the train
 
 _DISK: Final = (
     "  expected: free space, and permission to read and write\n"
-    "  do this:  free space, or fix the permission or the link, then try again"
+    "  do this:  free space, or fix the permission{} or the link, then try again"
 )
 _BROKEN_PIPE: Final = 141
 """128 + SIGPIPE, the code that a shell reports for a program that wrote to a closed pipe."""
@@ -252,7 +252,9 @@ def _unexpected(error: BaseException) -> int:
     if isinstance(error, OSError) or (isinstance(error, RuntimeError) and LINK_LOOP in str(error)):
         reason = storage_reason(error, _current_folder())
         if reason:
-            return _say(f"found {reason}\n{_DISK}", StorageError.exit_code)
+            name = error.filename if isinstance(error, PermissionError) else None
+            whose = f" ({owners(Path(os.fsdecode(name)))})" if isinstance(name, str | bytes) else ""
+            return _say(f"found {reason}\n{_DISK.format(whose)}", StorageError.exit_code)
     if (old := outdated()) is not None:
         said = "the installation is of another version of this code, see the note above"
         return _say(f"{type(error).__name__}: {error}\n  {said}", old.exit_code)

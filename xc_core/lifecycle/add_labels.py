@@ -127,7 +127,7 @@ def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path
         config = replace(config, max_line_bytes=max(config.max_line_bytes, _longest(new)))
         inner.params.declare_dataset(dataset, config)
         _check_same(corpus, _made(inner, dataset, corpus), labels)
-        command = incoming.command(path, [path], dataset, own)
+        command = incoming.command("add-labels", path, [path], dataset, own)
         Arrival(workspace, inner, dataset, config, command, Kind.LABELS).install(None)
         return len(new)
 

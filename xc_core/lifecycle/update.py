@@ -43,7 +43,7 @@ def update(
         reading = allowing(replace(own, layout=layout), *allow)
         _, source = open_source(path, layout, replace(reading.read_options(), part=True))
         report_unread(path, source.files)
-        command = incoming.command(path, source.files, dataset, reading)
+        command = incoming.command("update", path, source.files, dataset, reading)
         if incoming.interrupted(workspace, dataset, command):
             incoming.forget(workspace, dataset)
             report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
