@@ -12,7 +12,7 @@ from tests.cli.test_update_command import drop, row
 from tests.conftest import ToyWorld, open_corpus
 from tests.data.worlds import empty_workspace, files_of
 from tests.lifecycle.test_add_labels import label_file
-from xc_core.chain import Workspace
+from xc_core.chain import Workspace, incoming
 from xc_core.chain.incoming import alone, recover
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
@@ -90,7 +90,7 @@ def test_a_replacement_by_the_files_of_a_stopped_update_is_not_taken_for_it(
     """The update is finished, then the replacement is made."""
     folder = ToyWorld.make(documents=110, tests=20).write(tmp_path / "again")
     with monkeypatch.context() as stopped, pytest.raises(KeyboardInterrupt):
-        stopped.setattr(arrival.incoming, "forget", raising(KeyboardInterrupt()))
+        stopped.setattr(incoming, "forget", raising(KeyboardInterrupt()))
         update(project, folder, "toy")
     assert len(open_corpus(project).rows("test")) == 30
     place(project, folder, "toy", IngestConfig(), replace=True, allow_loss=1.0)
