@@ -132,7 +132,7 @@ def test_the_owners_of_a_shared_lock_are_named_as_long_as_they_run(tmp_path: Pat
     path.write_text(f"{other.pid}\n")
     try:
         with locked(path, "a reader", shared=True):
-            with pytest.raises(BusyError, match=f"process {other.pid} and {os.getpid()} is running"):
+            with pytest.raises(BusyError, match=f"which processes {other.pid} and {os.getpid()} are running"):
                 locked(path, "the thing").__enter__()
             other.kill()
             other.wait()

@@ -61,12 +61,12 @@ def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> N
             now = time.monotonic()
             if now >= until:
                 raise BusyError(
-                    f"{what}, which process {_holders(stream)} is running",
+                    f"{what}, which {_holders(stream)} running",
                     expected="one run at a time",
                     do="wait for it to end, or stop it, then run the same command again",
                 ) from error
             if now >= speaks:
-                report(f"waiting for {what}, which process {_holders(stream)} is running")
+                report(f"waiting for {what}, which {_holders(stream)} running")
                 speaks = math.inf
             time.sleep(_RETRY_SECONDS)
         except OSError as error:
@@ -81,10 +81,11 @@ def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> N
 
 
 def _holders(stream: TextIO) -> str:
-    """Return the ids of the processes that hold a lock, as they wrote them into its file."""
+    """Return which processes hold a lock, as they wrote it into its file: "process 1 is"."""
     stream.seek(0)
     pids = stream.read().split()
-    return " and ".join([pid for pid in pids if _runs(pid)] or pids or ["unknown"])
+    running = [pid for pid in pids if _runs(pid)] or pids or ["unknown"]
+    return f"process {running[0]} is" if len(running) == 1 else f"processes {' and '.join(running)} are"
 
 
 def _runs(pid: str) -> bool:
