@@ -151,6 +151,6 @@ def test_a_process_of_another_user_is_an_owner_that_runs(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "kill", refuse)
     with (
         locked(tmp_path / "x", "a reader", shared=True),
-        pytest.raises(BusyError, match=f"process 1234567 and {os.getpid()} is running"),
+        pytest.raises(BusyError, match=f"processes 1234567 and {os.getpid()} are running"),
     ):
         locked(tmp_path / "x", "the thing").__enter__()
