@@ -61,7 +61,7 @@ def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
         return "a refusal by", "a login that has this permission", do
     if getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE":
         do = "fix the value if it is a setting of yours (MLFLOW_...), or use the same release of MLflow there as here"
-        return "a value refused by", "values that this MLflow takes", do
+        return "a value refused by", "values that MLflow takes", do
     if getattr(error, "error_code", "") in _ANSWERS:
         do = "see whether somebody deleted it, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI names another MLflow"
         return "an error of", "an MLflow that has what this project recorded there, and takes its requests", do

@@ -356,14 +356,21 @@ def test_other_errors_are_not_changed() -> None:
         _ = 1 / 0
 
 
-@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "nonsense://x", "sqlite:///{folder}/text.db"])
+@pytest.mark.parametrize(
+    ("uri", "what"),
+    [
+        ("http://127.0.0.1:9", "no answer from"),
+        ("nonsense://x", "a value refused by"),
+        ("sqlite:///{folder}/text.db", "no answer from"),
+    ],
+)
 def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
-    uri: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    uri: str, what: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     (tmp_path / "text.db").write_text("text, no database\n" * 100)
     wanted = uri.format(folder=tmp_path)
-    with pytest.raises(UnavailableError, match=re.escape(f"no answer from MLflow at {wanted} (")):
+    with pytest.raises(UnavailableError, match=re.escape(f"{what} MLflow at {wanted} (")):
         connect(wanted, tmp_path / "lock")
     connect(store.uri, store.lock)
 
