@@ -99,8 +99,11 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace, mo
         "step_seconds": 1.0, "step_documents": 100, "step_width": 16, "pairs_per_second": 1e9,
     }  # fmt: skip
     (fresh.state / GPU_RATES).write_text(json.dumps(recorded))
-    rows = json.loads(xc("plan", *SIZES, *BAG, "--devices", "cpu,cuda", "--json").out)["stages"]
-    card, cpu = ({row["stage"]: row["seconds"] for row in rows[name]} for name in ("cuda", "cpu"))
+    rows = json.loads(xc("plan", *SIZES, *BAG, "--devices", "cpu,cuda,8xcuda", "--json").out)["stages"]
+    card, cpu, shared = ({row["stage"]: row["seconds"] for row in rows[name]} for name in ("cuda", "cpu", "8xcuda"))
+    assert shared["embeddings"] == pytest.approx(card["embeddings"] / 8)
+    whole, part = (next(row["memory"] for row in rows[n] if row["stage"] == "classifier") for n in ("cuda", "8xcuda"))
+    assert whole - part == pytest.approx(7 / 8 * 1.75 * 200 * 16 * 4)
     assert card["embeddings"] == pytest.approx((3000 * 14 + 200 * 8) / 3 / 1000)
     assert card["corpus"] == cpu["corpus"]
     monkeypatch.setattr(Estimator, "refresh", lambda *_: 7.0)
@@ -177,6 +180,8 @@ def test_what_is_planned_must_be_clear(xc: Xc, fresh: Workspace) -> None:
         64, "--test-documents 3000 of --documents 3000", "fewer test"
     )
     xc("plan", *SIZES, "--devices", "tpu,cpu,npu").refused(64, "--devices tpu,cpu,npu", "fix 'tpu'")
+    for wrong in ("0xcpu", "4xcuda:1", "1" + 6 * "0" + "xcpu", "9" * 5000 + "xcuda", "1\u0663xcpu"):
+        xc("plan", *SIZES, "--devices", wrong).refused(64, f"--devices {wrong[:9]}", "fix ")
 
 
 @pytest.mark.parametrize("again", [False, True])

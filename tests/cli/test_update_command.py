@@ -469,9 +469,9 @@ def test_a_family_whose_first_document_is_forgotten_takes_the_name_of_the_next(t
     assert [line.get("near_duplicate_of") for line in written] == [None, "b", None]
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
+@pytest.mark.parametrize("history", ["an ingest", "a removal", "none"])
 def test_no_document_is_held_out_beside_a_validation_file(
-    xc: Xc, project: Workspace, tmp_path: Path, forgotten: bool
+    xc: Xc, project: Workspace, tmp_path: Path, history: str
 ) -> None:
     """But where validation was our own cut, the next update cuts again."""
     train = [row(f"N{i}", f"a new text {i}", [0]) for i in range(60)]
@@ -482,8 +482,10 @@ def test_no_document_is_held_out_beside_a_validation_file(
     folder = given.write(tmp_path / "given")
     (folder / "val.json").write_text(json.dumps(row("V1", "a validation text", [0])) + "\n")
     assert xc("ingest", folder, "--dataset", "toy", "--replace", "--allow-loss", "1").code == 0
-    if forgotten:
+    if history == "a removal":
         assert xc("forget", "--document", "D0001", "--dataset", "toy").code == 0
+    if history == "none":  # as after a first ingest
+        shutil.rmtree(project.home("toy") / "changes")
     for name in ("first", "second"):
         more = [row(f"{name}{i}", f"another new text {i}", [0]) for i in range(60)]
         assert xc("update", drop(tmp_path / name, more, [("L0", "river")]), "--dataset", "toy").code == 0

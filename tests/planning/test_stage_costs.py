@@ -104,15 +104,16 @@ def test_steps_of_m1_grow_with_documents_and_epochs() -> None:
 
 def test_three_frozen_layers_that_are_computed_once_are_half_an_encoding() -> None:
     frozen = RECIPES["dpr"].changed({"encoder": {"encoder": {"frozen_layers": 3}}})
-    free, one = (frozen.changed({"encoder": {"encoder": {"frozen_layers": layers}}}) for layers in (0, 1))
+    free, one, nine = (frozen.changed({"encoder": {"encoder": {"frozen_layers": layers}}}) for layers in (0, 1, 9))
     bag = frozen.changed({"encoder": {"encoder": {"name": "bag"}}})  # it has no layers
-    once, never, sixth, short, without = (
+    once, never, sixth, whole, short, without = (
         next(cost.seconds for cost in Estimator(recipe, rates_of(recipe)).costs(LARGE) if cost.stage == "encoder")
-        for recipe in (frozen, free, one, frozen.changed({"encoder": {"epochs": 1.5}}), bag)
+        for recipe in (frozen, free, one, nine, frozen.changed({"encoder": {"epochs": 1.5}}), bag)
     )
     assert without == never
     assert once - never == pytest.approx(0.5e-6 * WORK["encoder"](Case(frozen, LARGE, WIDTH)), rel=1e-3)
     assert sixth - never == pytest.approx((once - never) / 3, rel=1e-3)
+    assert whole - never == pytest.approx(2 * (once - never), rel=1e-3), "they cost at most a whole encoding"
     assert short / 1.5 == pytest.approx(never / frozen.encoder.epochs, rel=1e-2)
 
 
@@ -131,7 +132,8 @@ def test_processes_share_steps_encodings_searches_and_rows() -> None:
         sum(one.seconds(rates) for one in searches(whole)["negatives"])
         - sum(one.seconds(rates) for one in searches(shared)["negatives"])
     )
-    assert searches(shared)["negatives"][0].among == math.ceil(LARGE.labels / 4)
+    (search,) = searches(shared)["negatives"]
+    assert (search.among, search.graphs) == (math.ceil(LARGE.labels / 4), 0), "a graph is built above 400,000 labels"
     assert one["classifier"].memory - four["classifier"].memory == pytest.approx(0.75 * 1.75 * whole.table_bytes)
     assert one["negatives"].memory - four["negatives"].memory == pytest.approx(0.75 * whole.table_bytes, rel=1e-3)
     less = {name for name in one if one[name].memory != four[name].memory}
@@ -140,13 +142,14 @@ def test_processes_share_steps_encodings_searches_and_rows() -> None:
 
 def test_steps_of_several_processes_compute_the_frozen_layers_again() -> None:
     """One process on a CPU computes them once, before its first step; its timed steps are without them."""
-    frozen = RECIPES["dpr"].changed({"encoder": {"encoder": {"frozen_layers": 3}}})
+    refit = {"encoder": {"frozen_layers": 3}, "refit": True}
+    frozen = RECIPES["dpr"].changed({"encoder": refit, "fusion": {"rule": "sum"}})
     free = frozen.changed({"encoder": {"encoder": {"frozen_layers": 0}}})
     with_them, without = (
         next(cost.seconds for cost in Estimator(recipe, rates_of(recipe)).costs(LARGE, 4) if cost.stage == "encoder")
         for recipe in (frozen, free)
     )
-    read = Case(frozen, LARGE, WIDTH).read(round(frozen.encoder.epochs * LARGE.train))
+    read = Case(frozen, LARGE, WIDTH).read(round(frozen.encoder.epochs * LARGE.published))
     assert with_them - without == pytest.approx(0.5e-6 * read / 4, rel=1e-3)
 
 

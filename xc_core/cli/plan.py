@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xc_core.planning.planned import Subject
 
 _SIZES: Final = ("documents", "labels", "tokens")
-_DEVICE: Final = re.compile(r"([1-9]\d*x)?(cpu|cuda)|cuda:\d+")
+_DEVICE: Final = re.compile(r"([1-9]\d{0,5}x)?(cpu|cuda)|cuda:\d+", re.ASCII)
 
 
 @click.command(short_help="Estimate time, memory and disk of every stage.")
