@@ -108,7 +108,8 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace, mo
     assert card["corpus"] == cpu["corpus"]
     monkeypatch.setattr(Estimator, "refresh", lambda *_: 7.0)
     rows = json.loads(xc("plan", *SIZES, *BAG, "--devices", "cuda", "--json").out)["stages"]["cuda"]
-    case = Case(RECIPES["ngame"], World.of_sizes(3000, 200, 12, 6, 2), 16)
+    recipe = RECIPES["ngame"].changed({"encoder": {"encoder": {"name": "bag"}}})
+    case = Case(recipe, World.of_sizes(3000, 200, 12, 6, 2), 16)
     clustered = {row["stage"]: row["seconds"] for row in rows}["encoder"] - on_gpu._seconds(case, recorded)["encoder"]
     assert clustered == pytest.approx(7.0), "documents are clustered on the CPU"
     (fresh.state / GPU_RATES).write_text(json.dumps({**recorded, "encoder": "minilm"}))
@@ -128,10 +129,14 @@ def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> N
     dpr, ngame, ance, frozen = (on_gpu._seconds(Case(RECIPES[name], world, 32), recorded) for name in names)
     steps = 3 * train * (12 + 2 + 6 + 2) / 1e4
     assert dpr["encoder"] == pytest.approx(steps)
-    assert ngame["encoder"] == pytest.approx(steps + (train * 14 + labels * 8) / 3 / 1e4)
+    assert ngame["encoder"] == pytest.approx(steps + (train * 14 + labels * 8) / 2 / 1e4), (
+        "half of the layers are trained"
+    )
     assert ance["encoder"] == pytest.approx(steps + 2 * train * labels * 32 / 1e9)
     assert frozen["encoder"] == 0
-    assert ngame["embeddings"] == pytest.approx((1_000_000 * 14 + labels * 8) / 3 / 1e4)
+    assert ngame["embeddings"] == pytest.approx((1_000_000 * 14 + labels * 8) / 2 / 1e4)
+    house = on_gpu._seconds(Case(RECIPES["house"], world, 32), recorded)
+    assert house["encoder"] == pytest.approx(steps * (3 - 2 / 6) / 2), "five layers of six are trained, not three"
     assert ngame["classifier"] == pytest.approx(30 * (855_000 + published) / 100 * 32 / 16)
     assert [own["negatives"] for own in (ngame, ance)] == pytest.approx([0, published * labels * 32 / 1e9])
     one, four = (on_gpu._seconds(Case(RECIPES["ance"], world, 32, processes), recorded) for processes in (1, 4))

@@ -12,15 +12,17 @@ from typing import Any, Final
 
 from xc_core.chain.workspace import Workspace
 from xc_core.planning import planned
+from xc_core.planning.budget import frozen_share
 from xc_core.planning.estimator import Cost, Estimator
 from xc_core.planning.pilots import Rates
 from xc_core.planning.stage_costs import Case, searches, trained_documents
+from xc_core.recipes import find_recipe
+from xc_core.train.encoder_settings import EncoderSettings
 
 GPU_RATES: Final = "gpu-rates.json"
 """File in ``.xc`` with the rates of a GPU."""
-_FORWARD: Final = 1 / 3
-"""A forward pass takes a third of a training step: 2 of 6 operations per weight."""
-
+_TIMED: Final = "ngame"
+"""Recipe whose steps of M1 ``make gpu-proof`` times."""
 
 _NAMES: Final = ("device", "date", "encoder")
 _RATES: Final = ("tokens_per_second", "step_seconds", "step_documents", "step_width", "pairs_per_second")
@@ -63,14 +65,16 @@ def on_gpu(
 def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     """Return the seconds of the stages that compute on a GPU; every search there is exact.
 
-    A step of M4 takes as long per document and dimension as the recorded one, divided by the processes.
+    A step of M1 takes as long per token and operation as the recorded one, a step of M4 per document and dimension.
     """
     world, recipe = case.world, case.recipe
     settings = recipe.encoder
     documents = world.published if settings.refit else world.train
-    read = settings.epochs * case.read(documents)
-    both = case.encoded(world.documents, world.labels) * _FORWARD
-    filled = case.encoded(documents, world.labels) * _FORWARD if case.fills_banks else 0.0
+    timed = find_recipe(_TIMED).changed({"encoder": {"encoder": {"name": settings.encoder.name}}}).encoder
+    forward = 1 / _passes(timed)
+    read = settings.epochs * case.read(documents) * _passes(settings) * forward
+    both = case.encoded(world.documents, world.labels) * forward
+    filled = case.encoded(documents, world.labels) * forward if case.fills_banks else 0.0
     per_document = recorded["step_seconds"] / recorded["step_documents"] * case.width / recorded["step_width"]
     found = {
         "encoder": (read + filled) / recorded["tokens_per_second"] / case.processes,
@@ -81,3 +85,8 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
         compared = sum(one.queries * one.among for one in searches(case).get(stage, [])) * case.width
         found[stage] = found.get(stage, 0.0) + compared / recorded["pairs_per_second"]
     return found
+
+
+def _passes(settings: EncoderSettings) -> float:
+    """Return how many forward passes a step of M1 costs: of 6 operations per weight 2 forward, 4 in trained layers."""
+    return 3.0 if "frozen_layers" in settings.encoder.unused() else 3 - 2 * frozen_share(settings)
