@@ -56,13 +56,14 @@ def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     if "database is locked" in str(error):
         do = f"wait for the end of {lockers(sqlite_file(uri)) or 'the other program'}, or end it"
         return "no answer from", "a database that no other program keeps locked", do
-    if getattr(error, "error_code", "") in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+    code = getattr(error, "error_code", "")
+    if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         do = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         return "a refusal by", "a login that has this permission", do
-    if getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE":
+    if code == "INVALID_PARAMETER_VALUE":
         do = "fix the value if it is a setting of yours (MLFLOW_...), or use the same release of MLflow there as here"
         return "a value refused by", "values that MLflow takes", do
-    if getattr(error, "error_code", "") in _ANSWERS:
+    if code in _ANSWERS:
         do = "see whether somebody deleted it, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI names another MLflow"
         return "an error of", "an MLflow that has what this project recorded there, and takes its requests", do
     expected = "a reachable tracking server, or sqlite:////absolute/path.db"

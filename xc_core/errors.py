@@ -74,7 +74,7 @@ _LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable", 
 _UNMAPPED: Final = "failed to map segment from shared object"
 """What the loader says of a library for want of memory, and on a disk that is mounted noexec."""
 _NO_MEMORY: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""What errors of another type than MemoryError say: the system ("Cannot allocate memory"), torch on a CPU ("can't
+"""What errors that are no MemoryError say: the system ("Cannot allocate memory"), torch on a CPU ("can't
 allocate memory"), and torch if a GPU has no memory left for what is no tensor, such as its context."""
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""

@@ -149,7 +149,7 @@ def test_another_name_than_one_of_version_0_1_is_to_be_fixed() -> None:
 
 
 def test_a_wrong_value_of_a_plug_ins_setting_is_no_setting_of_version_0_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``encoder.order.cluster_size`` was one; an order of another package may have a setting of that name."""
+    """``encoder.order.cluster_size`` was one; the order of a plug-in may have a setting of that name."""
 
     @dataclass(frozen=True, kw_only=True)
     class Own(Order):

@@ -133,6 +133,8 @@ def test_a_step_is_timed_with_the_states_of_frozen_layers(ready: Workspace, monk
     monkeypatch.setattr(budget, "_epoch_seconds", lambda task: 1.0)
     assert made.seconds()["encoding"] == pytest.approx(7 + 1 + 7 * share + 1)
     other = replace(estimate(ready, "dpr", {}), encoder=made.encoder)
+    layered = {"encoder": {"encoder": {"name": "minilm", "frozen_layers": 3}}}  # bag has no layers
+    other = replace(other, recipe=other.recipe.changed(layered))
     assert other.seconds()["encoding"] == pytest.approx(7 + 1 + (7 * share + 1) / 2)
     one = replace(other, recipe=other.recipe.changed({"encoder": {"encoder": {"frozen_layers": 1}}}))
     assert one.seconds()["encoding"] == pytest.approx(7 + 1 + (7 * share + 1) / 6)

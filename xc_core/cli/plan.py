@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xc_core.planning.planned import Subject
 
 _SIZES: Final = ("documents", "labels", "tokens")
-_DEVICE: Final = re.compile(r"([1-9]\d{0,5}x)?(cpu|cuda)|cuda:\d+", re.ASCII)
+_DEVICE: Final = re.compile(r"(?:([1-9]\d{0,5})x)?(?:cpu|cuda)|cuda:\d+", re.ASCII)
 
 
 @click.command(short_help="Estimate time, memory and disk of every stage.")
@@ -67,8 +67,7 @@ def plan(
     subject = _subject(workspace, dataset, base, changes, sizes)
     rates = rates_of(workspace, subject, again=force)
     found, notes = {}, []
-    for name in wanted:
-        many = int(name.partition("x")[0]) if "x" in name else 1
+    for name, many in wanted.items():
         if name.endswith("cpu"):
             costs, note = costs_of(subject, rates, many), ""
         else:
@@ -89,14 +88,16 @@ def plan(
         click.echo(note)
 
 
-def _devices(text: str) -> list[str]:
+def _devices(text: str) -> dict[str, int]:
+    """Return the number of processes of each device."""
     names = [name.strip() for name in text.split(",")]
-    wrong = [name for name in names if not _DEVICE.fullmatch(name)]
+    found = {name: match for name in names if (match := _DEVICE.fullmatch(name))}
+    wrong = [name for name in names if name not in found]
     if wrong:
         raise UsageError(
             f"--devices {text}", expected="cpu, cuda, cuda:N, Nxcuda or Nxcpu, with commas", do=f"fix {wrong[0]!r}"
         )
-    return names
+    return {name: int(match[1] or 1) for name, match in found.items()}
 
 
 def _recipe(

@@ -125,7 +125,8 @@ def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
 def validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool:
     """Return True if the validation documents came in a file of their own, not from a cut of ours.
 
-    If all entries are lost, one was most likely of an update: then the setting says so, which is 0 for such a file.
+    If all entries are lost, the cut counts as ours. With a file the setting ``validation_fraction`` is 0, so that
+    nothing is cut.
     """
     kinds = [entry["what"] for entry in changelog.entries(workspace, dataset)]
     files = [kind for kind in kinds if kind not in (Kind.SETTINGS, Kind.LABELS)]

@@ -113,8 +113,8 @@ def training_seconds(workspace: Workspace, experiment: Experiment) -> dict[str, 
 
 
 def frozen_share(settings: EncoderSettings) -> float:
-    """Return the share of the time of encoding that is spent in the layers that are not trained."""
-    return min(settings.encoder.frozen_layers / _LAYERS, 1.0)
+    """Return the share of the time of encoding that is spent in the layers that are not trained; 0 without layers."""
+    return 0.0 if "frozen_layers" in settings.encoder.unused() else min(settings.encoder.frozen_layers / _LAYERS, 1.0)
 
 
 def shortened(settings: EncoderSettings, epochs: float) -> dict[str, Any]:

@@ -77,10 +77,11 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     filled = case.encoded(documents, world.labels) * forward if case.fills_banks else 0.0
     per_document = recorded["step_seconds"] / recorded["step_documents"] * case.width / recorded["step_width"]
     found = {
-        "encoder": (read + filled) / recorded["tokens_per_second"] / case.processes,
-        "embeddings": both / recorded["tokens_per_second"] / case.processes,
-        "classifier": recipe.classifier.epochs * trained_documents("classifier", case) * per_document / case.processes,
+        "encoder": (read + filled) / recorded["tokens_per_second"],
+        "embeddings": both / recorded["tokens_per_second"],
+        "classifier": recipe.classifier.epochs * trained_documents("classifier", case) * per_document,
     }
+    found = {stage: seconds / case.processes for stage, seconds in found.items()}
     for stage in ("encoder", "negatives"):
         compared = sum(one.queries * one.among for one in searches(case).get(stage, [])) * case.width
         found[stage] = found.get(stage, 0.0) + compared / recorded["pairs_per_second"]
@@ -89,4 +90,4 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
 
 def _passes(settings: EncoderSettings) -> float:
     """Return how many forward passes a step of M1 costs: of 6 operations per weight 2 forward, 4 in trained layers."""
-    return 3.0 if "frozen_layers" in settings.encoder.unused() else 3 - 2 * frozen_share(settings)
+    return 3 - 2 * frozen_share(settings)
