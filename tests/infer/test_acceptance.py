@@ -487,6 +487,18 @@ def test_a_full_disk_of_temporary_files_is_no_fault_of_the_model(
         measured(model, drawn)
 
 
+def test_the_last_line_of_the_process_decides_whether_its_disk_is_full(
+    drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled = (
+        "OSError: [Errno 28] No space left on device\n\nThen:\nValueError: a broken model\n"
+    )
+    failed = subprocess.CompletedProcess([], 1, "", handled)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(RefusedError, match="ValueError: a broken model"):
+        measured(model, drawn)
+
+
 def test_a_model_that_does_not_open_there_is_refused(drawn: AcceptanceSet, copied: Workspace) -> None:
     spoil(copied)
     with pytest.raises(
