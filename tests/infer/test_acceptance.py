@@ -490,9 +490,7 @@ def test_a_full_disk_of_temporary_files_is_no_fault_of_the_model(
 def test_the_last_line_of_the_process_decides_whether_its_disk_is_full(
     drawn: AcceptanceSet, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handled = (
-        "OSError: [Errno 28] No space left on device\n\nThen:\nValueError: a broken model\n"
-    )
+    handled = "OSError: [Errno 28] No space left on device\n\nThen:\nValueError: a broken model\n"
     failed = subprocess.CompletedProcess([], 1, "", handled)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(RefusedError, match="ValueError: a broken model"):
