@@ -172,7 +172,7 @@ def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
 
 def size(accepted: AcceptanceSet) -> str:
     """Return the number of documents in words, and that they are few if they are."""
-    from xc_core.metrics.ranking import FEW
+    from xc_core.metrics.bootstrap import FEW
 
     few = f" (few: figures of fewer than {FEW} are uncertain)" if len(accepted) < FEW else ""
     return counted(len(accepted), "document") + few

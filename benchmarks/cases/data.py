@@ -24,8 +24,9 @@ from xc_core.data.splits import TEST
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.data.tokenizer import load as load_tokenizer
 from xc_core.data.tokens import TokenStore
+from xc_core.metrics.bootstrap import columns, percent, resamples
 from xc_core.metrics.names import KS
-from xc_core.metrics.ranking import columns, per_document, percent, resamples
+from xc_core.metrics.ranking import per_document
 from xc_core.metrics.report import BOOTSTRAPS, intervals
 from xc_core.pretrained import minilm
 from xc_core.shapes import F64, Shortlist

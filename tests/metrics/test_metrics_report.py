@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics import ranking
+from xc_core.metrics import bootstrap
 from xc_core.metrics import report as report_module
 from xc_core.metrics.names import BINS, RECALL
 from xc_core.metrics.ranking import PerDocument, per_document
@@ -108,8 +108,8 @@ def test_an_interval_has_the_coverage_that_it_claims(
     level: float, least: float, most: float, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_module, "BOOTSTRAPS", 200)
-    monkeypatch.setattr(ranking, "GROUPS", groups)
-    for module in (ranking, report_module):
+    monkeypatch.setattr(bootstrap, "GROUPS", groups)
+    for module in (bootstrap, report_module):
         monkeypatch.setattr(module, "LEVEL", level)
     random = np.random.default_rng(1)
     found = [intervals(bernoulli(random, 150), seed=i) for i in range(250)]
@@ -147,7 +147,7 @@ def test_the_interval_of_a_share_is_that_of_agresti_and_coull(monkeypatch: pytes
 def test_from_fifty_documents_on_intervals_are_those_of_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = bernoulli(np.random.default_rng(3), 50)
     found = intervals(figures, seed=4)
-    monkeypatch.setattr(ranking, "FEW", 0)
+    monkeypatch.setattr(bootstrap, "FEW", 0)
     assert intervals(figures, seed=4) == found
 
 
@@ -201,9 +201,9 @@ def test_intervals_hold_the_figure_and_shrink_with_the_number_of_documents() -> 
 def test_groups_of_documents_give_intervals_of_the_same_width(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = bernoulli(np.random.default_rng(5), 6000)
     for name in TRUE:
-        monkeypatch.setattr(ranking, "GROUPS", 8192)
+        monkeypatch.setattr(bootstrap, "GROUPS", 8192)
         alone = np.mean([np.diff(intervals(figures, seed=seed)[name]) for seed in range(4)])
-        monkeypatch.setattr(ranking, "GROUPS", 1000)
+        monkeypatch.setattr(bootstrap, "GROUPS", 1000)
         in_groups = np.mean([np.diff(intervals(figures, seed=seed)[name]) for seed in range(8)])
         assert in_groups == pytest.approx(alone, rel=0.06)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xc_core.metrics import paired, ranking
+from xc_core.metrics import bootstrap, paired
 from xc_core.metrics.paired import differences
 from xc_core.metrics.ranking import PerDocument
 from xc_core.shapes import F64
@@ -37,7 +37,7 @@ def test_a_difference_of_fewer_than_six_documents_is_never_clear(wins: int, clea
 @pytest.mark.parametrize("groups", [8192, 250])
 def test_pairing_finds_a_difference_that_separate_intervals_miss(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """10 of 500 documents are better in one model and none is worse; each interval alone is 8 points wide."""
-    monkeypatch.setattr(ranking, "GROUPS", groups)
+    monkeypatch.setattr(bootstrap, "GROUPS", groups)
     random = np.random.default_rng(1)
     base = (random.random(500) < 0.5).astype(float)
     better = base.copy()
@@ -57,7 +57,7 @@ def test_the_interval_covers_a_true_difference_of_zero_as_often_as_it_claims(
 ) -> None:
     """For 200 pairs of equal models, a 95 % interval excludes 0 in 2 to 20 of them."""
     monkeypatch.setattr(paired, "RESAMPLES", 300)
-    monkeypatch.setattr(ranking, "GROUPS", groups)
+    monkeypatch.setattr(bootstrap, "GROUPS", groups)
     random = np.random.default_rng(2)
     out = 0
     for _ in range(200):
@@ -107,10 +107,10 @@ def test_the_interval_of_few_documents_covers(
 def test_from_fifty_documents_on_the_interval_is_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = shares(np.random.default_rng(0), 0.2, 0.1, 50)
     whole = differences(figures(ours), figures(theirs))["P_at_1"]
-    monkeypatch.setattr(ranking, "FEW", 0)
+    monkeypatch.setattr(bootstrap, "FEW", 0)
     assert differences(figures(ours), figures(theirs))["P_at_1"] == whole
     few = differences(figures(ours[:49]), figures(theirs[:49]))["P_at_1"]
-    monkeypatch.setattr(ranking, "FEW", 50)
+    monkeypatch.setattr(bootstrap, "FEW", 50)
     other = differences(figures(ours[:49]), figures(theirs[:49]))["P_at_1"]
     assert (other.points, other.differing) == (few.points, few.differing)
     assert (other.low, other.high) != (few.low, few.high)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.naive import metrics as naive
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics import ranking
+from xc_core.metrics import bootstrap, ranking
+from xc_core.metrics.bootstrap import grouped
 from xc_core.metrics.names import RECALL
-from xc_core.metrics.ranking import PerDocument, grouped, hits, per_document, without
+from xc_core.metrics.ranking import PerDocument, hits, per_document, without
 from xc_core.shapes import PAD_ID, Shortlist
 
 LOG3 = 1 / math.log2(3)  # discount of rank 2: 0.63093
@@ -208,7 +209,7 @@ def test_ideal_gains_are_the_same_however_they_are_found(many: int, block: int) 
 def test_grouped_keeps_the_sums_and_leaves_few_documents_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).integers(0, 9, (103, 3)).astype(np.float64)
     assert grouped(table, np.random.default_rng(1)) is table
-    monkeypatch.setattr(ranking, "GROUPS", 10)
+    monkeypatch.setattr(bootstrap, "GROUPS", 10)
     ones = np.hstack([table, np.ones((103, 1))])
     found = grouped(ones, np.random.default_rng(1))
     assert found.sum(0).tolist() == ones.sum(0).tolist()

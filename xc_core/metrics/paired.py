@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.metrics.ranking import PerDocument, columns, grouped, percent, quantiles, resamples, widened
+from xc_core.metrics.bootstrap import columns, grouped, percent, quantiles, resamples, widened
+from xc_core.metrics.ranking import PerDocument
 from xc_core.seeds import generator
 
 RESAMPLES: Final = 2000

@@ -8,19 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
+from xc_core.metrics.bootstrap import LEVEL, columns, grouped, percent, quantiles, resamples, widened
 from xc_core.metrics.names import BINS, KS
-from xc_core.metrics.ranking import (
-    LEVEL,
-    PerDocument,
-    columns,
-    grouped,
-    hits,
-    per_document,
-    percent,
-    quantiles,
-    resamples,
-    widened,
-)
+from xc_core.metrics.ranking import PerDocument, hits, per_document
 from xc_core.seeds import generator
 from xc_core.shapes import F64, I32, I64, Bool, Shortlist
 
