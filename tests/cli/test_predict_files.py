@@ -25,6 +25,7 @@ from xc_core.chain import Workspace
 from xc_core.cli import predict_files
 from xc_core.cli.predict import _answer_file
 from xc_core.cli.predict_files import Job, Share
+from xc_core.data.formats import texts as texts_of_a_file
 from xc_core.data.label_file import check_type
 from xc_core.errors import BusyError, DataError, MissingError, UsageError
 from xc_core.infer.bundle import open_predictor
@@ -36,7 +37,7 @@ TEXTS = [f'{topic}0 {topic}1, "quoted"\nand {number}' for number in range(5) for
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict_files, "ROWS", 8)
+    monkeypatch.setattr(texts_of_a_file, "ROWS", 8)
 
 
 def write(path: Path, texts: list[str], column: str = "text") -> Path:
@@ -342,10 +343,10 @@ def test_other_columns_of_a_csv_may_hold_anything(tmp_path: Path) -> None:
 
 def test_a_line_of_json_has_a_limit_and_is_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps({"text": "a" * 100}))
-    monkeypatch.setattr(predict_files, "LONGEST", 50)
+    monkeypatch.setattr(texts_of_a_file, "LONGEST", 50)
     with pytest.raises(DataError, match=r"x\.jsonl, line 1: found more than 50 bytes"):
         Job(tmp_path / "x.jsonl", tmp_path / "y.jsonl", "text", "q").run(answer)
-    monkeypatch.setattr(predict_files, "LONGEST", 112)
+    monkeypatch.setattr(texts_of_a_file, "LONGEST", 112)
     assert Job(tmp_path / "x.jsonl", tmp_path / "y.jsonl", "text", "q").run(answer) == 1
 
 
@@ -365,7 +366,7 @@ def test_blocks_of_json_lines_are_bounded_in_bytes(tmp_path: Path) -> None:
 
 def test_a_block_of_parquet_ends_after_four_mebibytes_of_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text that repeats is stored once: the file is small, and its texts are not."""
-    monkeypatch.setattr(predict_files, "ROWS", 1024)
+    monkeypatch.setattr(texts_of_a_file, "ROWS", 1024)
     texts = ["é" * (1 << 19)] * 40
     pq.write_table(pa.table({"text": texts}), tmp_path / "x.parquet")
     sizes: list[int] = []
@@ -379,10 +380,11 @@ def test_a_block_of_parquet_ends_after_four_mebibytes_of_text(tmp_path: Path, mo
 
 
 def test_rows_of_parquet_are_counted_across_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict_files, "ROWS", 20)
+    monkeypatch.setattr(texts_of_a_file, "ROWS", 20)
     pq.write_table(pa.table({"text": [str(n) for n in range(50)]}), tmp_path / "x.parquet", row_group_size=7)
     with (tmp_path / "x.parquet").open("rb") as stream:
-        assert [len(texts) for texts in predict_files._parquet(stream, "text", "x")] == [20, 20, 10]
+        blocks = texts_of_a_file.blocks_of(stream, tmp_path / "x.parquet", "text")
+        assert [len(block) for block in blocks] == [20, 20, 10]
     assert Job(tmp_path / "x.parquet", tmp_path / "y.jsonl", "text", "q").run(answer) == 50
     assert [row["labels"][0]["title"] for row in read(tmp_path / "y.jsonl")] == [str(n) for n in range(50)]
 
@@ -391,7 +393,7 @@ def test_rows_of_parquet_are_counted_across_row_groups(tmp_path: Path, monkeypat
 def test_a_cell_of_parquet_that_is_too_long_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
 ) -> None:
-    monkeypatch.setattr(predict_files, "LONGEST", 8)
+    monkeypatch.setattr(texts_of_a_file, "LONGEST", 8)
     pq.write_table(pa.table({"text": pa.array(["a", "é" * 4]).cast(kind)}), tmp_path / "x.parquet")
     job = Job(tmp_path / "x.parquet", tmp_path / "y.jsonl", "text", "q")
     assert job.run(answer) == 2

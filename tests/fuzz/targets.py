@@ -17,12 +17,12 @@ from tests.data.worlds import FILTERS, small_world, write_filters, write_world
 from tests.fuzz import mutate, served
 from xc_core import artifacts
 from xc_core.chain import Workspace
-from xc_core.cli.predict_files import _READERS
 from xc_core.cli.train import changes_of
 from xc_core.data.checks import Allowed, check_block
 from xc_core.data.document_file import read_documents
 from xc_core.data.filters import given_pairs
 from xc_core.data.formats import ReadOptions, open_source, splits_of
+from xc_core.data.formats.texts import blocks_of
 from xc_core.data.label_file import read_labels
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.recipes import find_recipe
@@ -198,7 +198,7 @@ def _files_of_texts(root: Path) -> list[Target]:
 
         def run(path: Path = path) -> None:
             with path.open("rb") as stream:
-                for texts in _READERS[path.suffix](stream, "text", path.name):
+                for texts in blocks_of(stream, path, "text"):
                     assert all(isinstance(text, str) for text in texts)
 
         found.append(Target(f"predict {suffix}", "texts", (source,), change, in_file(root, path.name, run), 5))
