@@ -236,7 +236,7 @@ def test_the_table_is_written_between_the_markers() -> None:
 
 def test_the_page_has_the_markers() -> None:
     [page] = [option.default for option in gpu_proof.main.params if option.name == "page"]
-    assert gpu_proof.written((Path(__file__).parents[1] / page).read_text("utf-8"), "x")
+    assert gpu_proof.written((Path(__file__).parents[1] / str(page)).read_text("utf-8"), "x")
 
 
 @pytest.mark.skipif(num_cards() > 0, reason="there is a GPU")
