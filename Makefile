@@ -53,7 +53,7 @@ test-face: $(VENV)/installed  ## Click through Dagster and MLflow in a headless 
 test-gpu: $(VENV)/installed  ## Run the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
 
-gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results.md (PIECES=bf16,search RECIPES=no MINUTES=20)
+gpu-proof: $(VENV)/installed  ## Measure on a GPU, write the table into docs/results/gpu.md (PIECES=bf16,search RECIPES=no MINUTES=20)
 	$(BIN)/python -m benchmarks.gpu_proof --dataset $(DATASET) --budget $(BUDGET) --minutes $(or $(MINUTES),20) \
 	  $(if $(PIECES),--pieces $(PIECES)) $(if $(filter no,$(RECIPES)),--no-recipes)
 

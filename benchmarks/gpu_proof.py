@@ -1,4 +1,4 @@
-"""``make gpu-proof``: what a GPU does with this code, as a table in docs/results.md that is written after each piece.
+"""``make gpu-proof``: what a GPU does with this code, as a table in docs/results/gpu.md, written after each piece.
 
 The pieces of ``gpu_pieces`` come first, then recipes within a budget. The default budget of 2 minutes for each of the
 four recipes fits the time limit of 20 minutes; 10 minutes each do not (``--budget 10m --minutes 60``).
@@ -146,7 +146,7 @@ def chosen_pieces(text: str) -> list[str]:
 @click.command()
 @click.option("--dataset", default="ysofinna", show_default=True, help="Dataset of the project that recipes train on.")
 @click.option("--budget", default="2m", show_default=True, help="Training time of each of the four recipes.")
-@click.option("--page", type=click.Path(path_type=Path), default=Path("docs/results.md"), show_default=True)
+@click.option("--page", type=click.Path(path_type=Path), default=Path("docs/results/gpu.md"), show_default=True)
 @click.option("--device", default="cuda", show_default=True)
 @click.option("--pieces", default=",".join(PIECES), show_default=True, help="Pieces to measure, with commas.")
 @click.option("--recipes/--no-recipes", default=True, help="Train recipes after the pieces.  [default: recipes]")

@@ -235,8 +235,8 @@ def test_the_table_is_written_between_the_markers() -> None:
 
 
 def test_the_page_has_the_markers() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "results.md").read_text("utf-8")
-    assert gpu_proof.written(page, "x")
+    [page] = [option.default for option in gpu_proof.main.params if option.name == "page"]
+    assert gpu_proof.written((Path(__file__).parents[1] / str(page)).read_text("utf-8"), "x")
 
 
 @pytest.mark.skipif(num_cards() > 0, reason="there is a GPU")
