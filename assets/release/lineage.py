@@ -19,6 +19,7 @@ from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
 from xc_core.artifacts import read_manifest, remove, sha256_file, write_file
 from xc_core.chain import Workspace
+from xc_core.chain.names import checked_name
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.environment import python_path
 from xc_core.errors import (
@@ -78,12 +79,16 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     fetched from DVC, all stages run, and the content is compared with that of the version.
     """
     workspace = Workspace.find()
-    workspace.params.dataset(dataset)  # reports what is wrong with a name
+    checked_name("dataset", dataset)
     if rebuild is not None and rebuild.exists():
         raise UsageError(f"{rebuild}, which exists", expected="a new folder", do="name another folder, or delete it")
     with temporary_folder() as scratch:
         with client_of(workspace) as client:
-            found = read(client, dataset, version, scratch)
+            try:
+                found = read(client, dataset, version, scratch)
+            except MissingError:
+                workspace.params.dataset(dataset)  # a mistyped name; versions outlive their dataset
+                raise
         for tag, name in _SHOWN.items():
             if tag in found.tags:
                 click.echo(f"{name + ':':<28}{found.tags[tag]}")
@@ -165,6 +170,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
 def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
     """Clone the code at the version's commit, and apply what differed from it.
 
+    The clone has that commit alone, so it needs no history that the repository lacks, and no branch that leads to it.
     Returns the project in the clone: it is where it is in its repository. Raises MissingError if that lacks the commit.
     """
     code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
@@ -174,7 +180,9 @@ def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
         folder.mkdir(parents=True)
         return folder
     _check_commit(code.root, commit, found)
-    _call(["git", "clone", "--quiet", "--no-checkout", str(code.root), str(folder)], folder.parent)
+    clone = ["git", "clone", "--quiet", "--no-checkout", "--no-local", "--depth=1"]
+    _call([*clone, str(code.root), str(folder)], folder.parent)
+    _call(["git", "-c", "protocol.version=2", "fetch", "--quiet", "--depth=1", "origin", commit], folder)
     _call(["git", "checkout", "--quiet", "--detach", commit], folder)
     if DIFF in found.files:
         _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
