@@ -147,8 +147,9 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
     if "params.yaml" not in found.files or "corpus" not in found.artefacts or not found.recipe:
         raise MissingError(
             f"no recorded origin of version {found.version}",
-            expected="a version that xc promote or the asset model registered",
-            do="promote a newer version; older releases recorded a commit only, and files with secrets are left out",
+            expected="a version that xc promote or the asset model registered, and the files of its MLflow run",
+            do="restore MLflow's files if they were moved or deleted; otherwise promote a newer version (older releases "
+            "recorded a commit only, and files with secrets are left out)",
         )
     for fact, kept in (("refreshed", "kept rows that an older corpus trained"), ("extended", "had labels added to it")):
         if stages := [stage for stage, facts in found.artefacts.items() if facts.get(fact)]:
