@@ -243,7 +243,10 @@ def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str)
         expected, do = f"a column uid in {table.name}, with the names of the labels", "add the column"
     else:
         expected = f"a name in the column uid of {table.name if table else 'the table'}"
+        parts = re.findall(r"[^\s,;|'\"\[\]]+", str(name))
         do = "add the label there, or fix the name"
+        if parts and ids.keys() >= set(parts):  # another separator, or a list that was written as text
+            do = "write the labels of a cell with ';' between and without brackets, or pass another --label-separator"
     return DataError(found, expected=expected, do=do, where=where)
 
 
