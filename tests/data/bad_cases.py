@@ -212,6 +212,10 @@ PECOS = [
 TABLES = [
     case("unknown column for text", "csv", lambda f: put(f / "train.csv", 1, b"uid,txt,body,labels"),
          "train.csv", "'uid', 'txt', 'body'", "(nearest: 'txt')", "a column text", "rename"),
+    case("a hundred columns more", "parquet", rewrite_parquet("train.parquet", title=["a"] * 60, content=["b"] * 60,
+         **{f"c{i}": [0] * 60 for i in range(100)}), "'title', 'content', 'c0', 'c1', 'c2' and 97 more\n"),
+    case("no header", "csv", lambda f: put(f / "train.csv", 1, b"x1," + b"a " * 900 + b",3;4,t"),
+         "found the columns 'x1', 'a a a", "...', '3;4', 't'\n", "in CSV and TSV the first line names them"),
     case("no column that is known", "csv", lambda f: put(f / "train.csv", 1, b"sku,name,price,categories"),
          "train.csv", "'sku', 'name'", "a column text, or title and content; and labels", "rename"),
     case("unknown column for labels", "csv", lambda f: put(f / "train.csv", 1, b"uid,title,content,label"),
