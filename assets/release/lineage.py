@@ -176,18 +176,18 @@ def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
     """
     code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if code.root is None or commit == "none":
+    if commit == "none":
         report("lineage: no commit is recorded, so the installed code is used")
         folder.mkdir(parents=True)
         return folder
-    _check_commit(code.root, commit, found)
+    home = _having(code.root, commit, found)
     clone = ["git", "clone", "--quiet", "--no-checkout", "--no-local", "--depth=1"]
-    _call([*clone, str(code.root), str(folder)], folder.parent)
+    _call([*clone, str(home), str(folder)], folder.parent)
     _call(["git", "-c", "protocol.version=2", "fetch", "--quiet", "--depth=1", "origin", commit], folder)
     _call(["git", "checkout", "--quiet", "--detach", commit], folder)
     if DIFF in found.files:
         _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
-    root, home = workspace.root.resolve(), code.root.resolve()
+    root, home = workspace.root.resolve(), home.resolve()
     return folder / root.relative_to(home) if root.is_relative_to(home) else folder
 
 
@@ -201,10 +201,17 @@ def _check_inside(folder: Path, home: Path) -> None:
         )
 
 
-def _check_commit(root: Path, commit: str, found: Lineage) -> None:
-    """Raise MissingError if the repository does not have the commit of a version, as a shallow clone."""
+def _having(root: Path | None, commit: str, found: Lineage) -> Path:
+    """Return the repository ``root``; raise MissingError if it lacks the commit of a version, as a shallow clone."""
+    if root is None:
+        raise MissingError(
+            f"no repository of git here, or no git, to clone commit {commit[:12]} of version {found.version} from",
+            expected="the project in a clone of the repository that has the commit",
+            do="install git, or put the project's files into such a clone",
+        )
     try:
         _call(["git", "cat-file", "-e", f"{commit}^{{commit}}"], root)
+        return root
     except UnavailableError as error:
         raise MissingError(
             f"no commit {commit[:12]} in {root}",
