@@ -148,7 +148,7 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
         raise MissingError(
             f"no recorded origin of version {found.version}",
             expected="a version that xc promote or the asset model registered, and the files of its MLflow run",
-            do="restore MLflow's files if they were moved or deleted; otherwise promote a newer version (older releases "
+            do="restore MLflow's files if they were moved or deleted, or promote a newer version (older releases "
             "recorded a commit only, and files with secrets are left out)",
         )
     for fact, kept in (("refreshed", "kept rows that an older corpus trained"), ("extended", "had labels added to it")):

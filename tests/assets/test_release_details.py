@@ -448,7 +448,9 @@ def test_a_version_without_a_recorded_corpus_or_recipe_cannot_be_made_again(
 ) -> None:
     (tmp_path / "params.yaml").write_text("")
     found = Lineage("toy", recipe, 7, "r", {}, {"params.yaml": tmp_path / "params.yaml"}, artefacts)
-    with pytest.raises(MissingError, match=r"no recorded origin of version 7(.|\n)+restore MLflow.s files if they were moved"):
+    with pytest.raises(
+        MissingError, match=r"no recorded origin of version 7(.|\n)+restore MLflow.s files if they were moved"
+    ):
         lineage.rebuilt(own, found, tmp_path / "again")
 
 
