@@ -149,9 +149,10 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
 
 def _model_of(client: Any, version: Any) -> Any | None:
     """Return the logged model of a version; None if it was deleted."""
+    found = None
     with versions.if_there():
-        return client.get_logged_model(version.source.rpartition("/")[2])
-    return None
+        found = client.get_logged_model(version.source.rpartition("/")[2])
+    return found
 
 
 def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
