@@ -137,7 +137,8 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
             expected="versions that are not in use",
             do="choose others; xc promote and xc rollback move champion, previous and challenger, MLflow other aliases",
         )
-    folder = local_folder(_location(client, version))
+    model = _model_of(client, version)
+    folder = local_folder(model.artifact_location) if model is not None else None
     if root is not None and folder is not None and folder.exists() and not folder.is_relative_to(root):
         raise RefusedError(
             f"the files of version {number} under another root, {folder}; nothing was deleted",
@@ -146,26 +147,19 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
         )
 
 
-def _location(client: Any, version: Any) -> str:
-    """Return the address of the files of a version; empty if its model was deleted."""
-    model = None
+def _model_of(client: Any, version: Any) -> Any | None:
+    """Return the logged model of a version; None if it was deleted."""
+    found = None
     with versions.if_there():
-        model = client.get_logged_model(_model_of(version))
-    return str(model.artifact_location) if model is not None else ""
-
-
-def _model_of(version: Any) -> str:
-    return str(version.source.rpartition("/")[2])
+        found = client.get_logged_model(version.source.rpartition("/")[2])
+    return found
 
 
 def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
     """Delete the files of a version, its model and its run, then the version: a killed command can go on."""
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    location = _location(client, version)
-    if location and version.source not in {other.source for other in others}:
-        get_artifact_repository(location).delete_artifacts()  # type: ignore[no-untyped-call]
-        client.delete_logged_model(_model_of(version))
+    model = _model_of(client, version)
+    if model is not None and version.source not in {other.source for other in others}:
+        versions.delete_model(client, model)
     if version.run_id not in {other.run_id for other in others}:
         with versions.if_there():
             client.delete_run(version.run_id)

@@ -19,6 +19,7 @@ from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
 from xc_core.artifacts import read_manifest, remove, sha256_file, write_file
 from xc_core.chain import Workspace
+from xc_core.chain.names import checked_name
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.environment import python_path
 from xc_core.errors import (
@@ -78,12 +79,16 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     fetched from DVC, all stages run, and the content is compared with that of the version.
     """
     workspace = Workspace.find()
-    workspace.params.dataset(dataset)  # reports what is wrong with a name
+    checked_name("dataset", dataset)
     if rebuild is not None and rebuild.exists():
         raise UsageError(f"{rebuild}, which exists", expected="a new folder", do="name another folder, or delete it")
     with temporary_folder() as scratch:
         with client_of(workspace) as client:
-            found = read(client, dataset, version, scratch)
+            try:
+                found = read(client, dataset, version, scratch)
+            except MissingError:
+                workspace.params.dataset(dataset)  # a mistyped name; versions outlive their dataset
+                raise
         for tag, name in _SHOWN.items():
             if tag in found.tags:
                 click.echo(f"{name + ':':<28}{found.tags[tag]}")
@@ -142,8 +147,9 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
     if "params.yaml" not in found.files or "corpus" not in found.artefacts or not found.recipe:
         raise MissingError(
             f"no recorded origin of version {found.version}",
-            expected="a version that xc promote or the asset model registered",
-            do="promote a newer version; older releases recorded a commit only, and files with secrets are left out",
+            expected="a version that xc promote or the asset model registered, and the files of its MLflow run",
+            do="restore MLflow's files if they were moved or deleted, or promote a newer version (older releases "
+            "recorded a commit only, and files with secrets are left out)",
         )
     for fact, kept in (("refreshed", "kept rows that an older corpus trained"), ("extended", "had labels added to it")):
         if stages := [stage for stage, facts in found.artefacts.items() if facts.get(fact)]:
@@ -165,20 +171,23 @@ def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
 def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
     """Clone the code at the version's commit, and apply what differed from it.
 
+    The clone has that commit alone, so it needs no history that the repository lacks, and no branch that leads to it.
     Returns the project in the clone: it is where it is in its repository. Raises MissingError if that lacks the commit.
     """
     code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if code.root is None or commit == "none":
+    if commit == "none":
         report("lineage: no commit is recorded, so the installed code is used")
         folder.mkdir(parents=True)
         return folder
-    _check_commit(code.root, commit, found)
-    _call(["git", "clone", "--quiet", "--no-checkout", str(code.root), str(folder)], folder.parent)
+    home = _having(code.root, commit, found)
+    clone = ["git", "clone", "--quiet", "--no-checkout", "--no-local", "--depth=1"]
+    _call([*clone, str(home), str(folder)], folder.parent)
+    _call(["git", "-c", "protocol.version=2", "fetch", "--quiet", "--depth=1", "origin", commit], folder)
     _call(["git", "checkout", "--quiet", "--detach", commit], folder)
     if DIFF in found.files:
         _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
-    root, home = workspace.root.resolve(), code.root.resolve()
+    root, home = workspace.root.resolve(), home.resolve()
     return folder / root.relative_to(home) if root.is_relative_to(home) else folder
 
 
@@ -192,10 +201,17 @@ def _check_inside(folder: Path, home: Path) -> None:
         )
 
 
-def _check_commit(root: Path, commit: str, found: Lineage) -> None:
-    """Raise MissingError if the repository does not have the commit of a version, as a shallow clone."""
+def _having(root: Path | None, commit: str, found: Lineage) -> Path:
+    """Return the repository ``root``; raise MissingError if it lacks the commit of a version, as a shallow clone."""
+    if root is None:
+        raise MissingError(
+            f"no repository of git here, or no git, to clone commit {commit[:12]} of version {found.version} from",
+            expected="the project in a clone of the repository that has the commit",
+            do="install git, or put the project's files into such a clone",
+        )
     try:
         _call(["git", "cat-file", "-e", f"{commit}^{{commit}}"], root)
+        return root
     except UnavailableError as error:
         raise MissingError(
             f"no commit {commit[:12]} in {root}",

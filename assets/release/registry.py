@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -19,9 +19,11 @@ from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description, log_page
 from assets.release.versions import (
     AROUND,
+    delete_model,
     digest_around,
     download,
     experiment_of,
+    is_elsewhere,
     lasting,
     model_name,
     own_folder,
@@ -30,6 +32,7 @@ from assets.release.versions import (
     storable,
     versions_of,
 )
+from assets.settings import local_folder
 from assets.tracking import Logged, experiment_id
 from xc_core import artifacts
 from xc_core.errors import MovedError
@@ -114,7 +117,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     registered again. Raises MovedError if another process set the champion at the same moment (``set_champion``).
     """
     name = model_name(candidate.dataset)
-    with _registering(client, candidate):
+    with _registering(client, artifact_root, candidate):
         known = registered(client, name, candidate.digest, artifact_root)
         champion = version_of(client, name, CHAMPION)
         version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
@@ -190,18 +193,25 @@ def registered(client: Any, name: str, digest: str, artifact_root: str) -> Any |
 
 
 @contextmanager
-def _registering(client: Any, candidate: Candidate) -> Iterator[None]:
-    """Hold the lock of those who register a model; end the run of one that was killed, which MLflow shows as running.
+def _registering(client: Any, artifact_root: str, candidate: Candidate) -> Iterator[None]:
+    """Hold the lock of those who register a model; clear up after one that failed now, or was killed before.
 
     Nobody who lives registers a model of the dataset in this project then.
     """
     with candidate.registering():
-        if candidate.under_way is not None:
-            _end_killed(client, candidate.under_way)
-        yield
+        _clear_up(client, artifact_root, candidate.under_way)
+        try:
+            yield
+        except Exception:
+            with suppress(Exception):  # what stays is deleted by the next registration
+                _clear_up(client, artifact_root, candidate.under_way)
+            raise
 
 
-def _end_killed(client: Any, under_way: Path) -> None:
+def _clear_up(client: Any, artifact_root: str, under_way: Path | None) -> None:
+    """End the run of a registration that was not completed, which MLflow may show as running, and delete its files."""
+    if under_way is None:
+        return
     try:
         experiment, mark = json.loads(under_way.read_text("utf-8"))
     except FileNotFoundError:
@@ -209,9 +219,23 @@ def _end_killed(client: Any, under_way: Path) -> None:
     except (ValueError, TypeError):  # a damaged file, which names no run
         drop(under_way)
         return
-    for run in client.search_runs([experiment], f"tags.`{_MARK}` = '{mark}' and attributes.status = 'RUNNING'"):
-        client.set_terminated(run.info.run_id, "KILLED")
+    for run in client.search_runs([experiment], f"tags.`{_MARK}` = '{mark}'"):
+        if run.info.status == "RUNNING":
+            client.set_terminated(run.info.run_id, "KILLED")
+        if not client.search_model_versions(f"run_id = '{run.info.run_id}'"):
+            _discard(client, artifact_root, run.info)
     drop(under_way)
+
+
+def _discard(client: Any, artifact_root: str, run: Any) -> None:
+    """Delete the models of a run that were not registered: on a full disk each attempt would leave one more.
+
+    Those of another project stay: a copy of a project has its registry, with its paths.
+    """
+    for model in client.search_logged_models([run.experiment_id], filter_string=f"source_run_id = '{run.run_id}'"):
+        folder = local_folder(model.artifact_location)
+        if folder is None or not is_elsewhere(folder, artifact_root):
+            delete_model(client, model)
 
 
 @contextmanager
@@ -285,7 +309,7 @@ def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) ->
 
     Tags of the candidate's origin take precedence: they belong to the files that are registered with it.
     """
-    with _registering(client, candidate):
+    with _registering(client, artifact_root, candidate):
         version = _new_version(client, artifact_root, candidate)
     set_tags(client, old.name, version, {**lasting(old.tags), **candidate.origin.tags, "repairs": str(old.version)})
     if old.description:

@@ -218,6 +218,14 @@ def check_version(client: Any, name: str, version: int) -> None:
         ) from error
 
 
+def delete_model(client: Any, model: Any) -> None:
+    """Delete the files of a logged model, wherever MLflow keeps them, then the model."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    get_artifact_repository(model.artifact_location).delete_artifacts()  # type: ignore[no-untyped-call]
+    client.delete_logged_model(model.model_id)
+
+
 def numbers_of(client: Any, name: str) -> list[int]:
     """Return the numbers of all versions."""
     return sorted(int(version.version) for version in client.search_model_versions(f"name = '{name}'"))

@@ -367,6 +367,23 @@ def test_a_registration_that_is_killed_leaves_no_version_without_its_origin(
     assert tags["gate"] == "passed"
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_registration_that_ends_before_its_version_leaves_no_files(
+    store: Store, releasing: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """On a full disk each attempt left one more copy of the model; one that is killed is cleared up by the next."""
+    name = f"ends-{type(error).__name__.lower()}"
+    own = replace(candidate(releasing, "toy", "ngame"), dataset=name, judge=passing, under_way=tmp_path / "under way")
+    models = Path(store.artifacts.removeprefix("file://")) / f"xc-{name}" / "models"
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        patch.setattr(registry, "log_page", failing(error))
+        registry.register(store.client, store.artifacts, own)
+    assert any(map(Path.is_file, models.rglob("*"))) == isinstance(error, KeyboardInterrupt)
+    assert registry.register(store.client, store.artifacts, own).version == 1
+    assert len(list(models.glob("*/artifacts/MLmodel"))) == 1
+    assert champion_files(store, name).is_dir()
+
+
 def test_a_version_whose_run_is_gone_is_judged_again(
     store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -448,13 +448,25 @@ def test_a_version_without_a_recorded_corpus_or_recipe_cannot_be_made_again(
 ) -> None:
     (tmp_path / "params.yaml").write_text("")
     found = Lineage("toy", recipe, 7, "r", {}, {"params.yaml": tmp_path / "params.yaml"}, artefacts)
-    with pytest.raises(MissingError, match="no recorded origin of version 7"):
+    with pytest.raises(
+        MissingError, match=r"no recorded origin of version 7(.|\n)+restore MLflow.s files if they were moved"
+    ):
         lineage.rebuilt(own, found, tmp_path / "again")
 
 
 def test_mlflow_logs_no_traceback_of_what_it_raises(store: Store) -> None:
     """A database that refuses a write was a page of tracebacks before the message."""
     assert not logging.getLogger("mlflow.store.db.utils").isEnabledFor(logging.ERROR)
+
+
+def test_a_recorded_commit_is_not_replaced_by_the_installed_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without git, or in a copy of the project without its repository, it was said that no commit is recorded."""
+    monkeypatch.setattr(lineage, "project_checkout", lambda root: Checkout("none"))
+    found = Lineage("toy", "ngame", 7, "r", {"git": "0123456789" * 4}, {}, {})
+    with pytest.raises(MissingError, match=r"or no git, to clone commit 012345678901 of version 7"):
+        lineage._clone(Workspace(tmp_path), found, tmp_path / "again")
 
 
 def test_a_commit_that_is_not_in_the_repository_is_named_before_anything_is_cloned(tmp_path: Path) -> None:

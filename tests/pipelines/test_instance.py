@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.secrets.env_file import get_env_var_dict
 from ruamel.yaml import YAML
 
 from assets.cards import POOL, own_card, size_pool
@@ -33,6 +34,13 @@ def loaded(home: Path) -> Iterator[dg.DagsterInstance]:
         patch.setenv("XC_LOG_DIR", str(home / "logs"))
         with dg.DagsterInstance.from_config(str(home)) as instance:
             yield instance
+
+
+def test_the_folders_of_the_environment_are_those_of_dagsters_servers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster's commands read the project's .env, whose values replace those of the environment."""
+    monkeypatch.setenv("XC_STATE_DIR", "/state")
+    monkeypatch.delenv("XC_LOG_DIR", raising=False)
+    assert get_env_var_dict(str(ROOT)) == {"XC_STATE_DIR": "/state", "XC_LOG_DIR": ".xc/dagster/logs"}
 
 
 def test_four_runs_at_once_and_one_step_per_pool(loaded: dg.DagsterInstance) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from assets.release import lineage as release
 from assets.release.accepting import acceptance
+from assets.release.deleting import delete
 from assets.release.lineage import Lineage, _environment, _fetch_raw, lineage
 from assets.release.promotion import promote
 from tests.cli.conftest import Xc, entry, offered
@@ -56,7 +57,7 @@ def project(made_once: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for variable in ("MLFLOW_TRACKING_URI", "XC_MLFLOW_ARTIFACTS"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XC_ROOT", str(root))
-    commands = (("promote", promote), ("lineage", lineage), ("acceptance", acceptance))
+    commands = (("promote", promote), ("lineage", lineage), ("acceptance", acceptance), ("delete", delete))
     offered(monkeypatch, "xc.commands", *(entry(name, command) for name, command in commands))
     return Workspace(root)
 
@@ -144,6 +145,14 @@ def test_files_of_another_version_are_replaced_as_a_whole_and_not_written_to(tmp
 
 def test_a_version_that_is_not_there_is_named(project: Workspace, xc: Xc) -> None:
     xc("lineage", 3, "--dataset", "toy").refused(66, "no version 3 of xc-toy")
+    xc("lineage", 3, "--dataset", "tou").refused(66, "no dataset 'tou' in params.yaml (nearest: 'toy')")
+
+
+def test_a_version_has_a_lineage_after_its_dataset_was_deleted(project: Workspace, xc: Xc) -> None:
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
+    assert xc("delete", "--dataset", "toy", "--yes").code == 0
+    shown = xc("lineage", 1, "--dataset", "toy")
+    assert shown.out.startswith("recipe:                     ngame\n"), shown.err
 
 
 def test_the_acceptance_set_is_shown_kept_and_drawn_again(project: Workspace, xc: Xc, tmp_path: Path) -> None:
@@ -172,6 +181,19 @@ def repository(tmp_path: Path) -> Path:
     git(tmp_path, "add", "--all")
     git(tmp_path, "commit", "-qm", "first")
     return tmp_path
+
+
+def test_a_rebuild_clones_a_commit_that_no_branch_of_a_shallow_clone_leads_to(
+    repository: Path, tmp_path_factory: Any
+) -> None:
+    """As after ``git commit --amend`` there: git clones only what branches lead to."""
+    folder = tmp_path_factory.mktemp("shallow")
+    git(folder, "clone", "-q", "--depth=1", f"file://{repository}", "project")
+    project, commit = folder / "project", git(repository, "rev-parse", "HEAD")
+    git(project, "-c", "user.name=Ada", "-c", "user.email=a@b.c", "commit", "-q", "--amend", "-m", "other")
+    own = release._clone(Workspace(project), Lineage("toy", "ngame", 1, "", {"git": commit}, {}, {}), folder / "again")
+    assert checkout(own).commit == commit
+    assert (own / "a.txt").read_text() == "one\n"
 
 
 def test_a_clean_checkout_has_no_diff(repository: Path) -> None:

@@ -28,6 +28,7 @@ from xc_core.data.formats.tables import ENDINGS, KNOWN, Batch, batches, column_n
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, MissingError, nearest, preview
 from xc_core.progress import report
+from xc_core.visible import listed
 
 _ROWS = 8192
 """Labels in a block, if their names are in the column of the documents."""
@@ -197,7 +198,7 @@ def _block(batch: Batch, path: Path, first: int, *, with_labels: bool, by_text: 
 def _report_unused(path: Path) -> None:
     unused = [name for name in column_names(path) if name not in KNOWN]
     if unused:
-        report(f"{path.name}: ignored columns: {', '.join(map(repr, unused))}")
+        report(f"{path.name}: ignored columns: {listed([preview(name) for name in unused])}")
 
 
 def _columns(own: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
@@ -207,14 +208,15 @@ def _columns(own: list[str], path: Path, *, with_labels: bool) -> dict[str, str 
     if have.keys() & set(body) and len(body) <= 2 and len(have) == len(own) and not lacks:
         return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": have.get("uid")}
     names = [*own, *(name for name in column_names(path) if name not in own)]
-    found = f"the columns {', '.join(map(repr, names))}"
+    found = f"the columns {listed([preview(name) for name in names])}"
     if not have.keys() & set(body):
         found, expected = found + nearest("text", names), "a column text, or title and content" + "; and labels" * lacks
     elif lacks:
         found, expected = f"{found}{nearest('labels', names)}", "a column labels"
     else:
         expected = "title and content, or one of them with text, each column once"
-    raise DataError(found, expected=expected, do="rename the columns", where=path.name)
+    do = "rename the columns; in CSV and TSV the first line names them"
+    raise DataError(found, expected=expected, do=do, where=path.name)
 
 
 def _number(
@@ -243,7 +245,10 @@ def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str)
         expected, do = f"a column uid in {table.name}, with the names of the labels", "add the column"
     else:
         expected = f"a name in the column uid of {table.name if table else 'the table'}"
+        parts = re.findall(r"[^\s,;|'\"\[\]]+", str(name))
         do = "add the label there, or fix the name"
+        if parts and ids.keys() >= set(parts):  # another separator, or a list that was written as text
+            do = "write the labels of a cell with ';' between and without brackets, or pass another --label-separator"
     return DataError(found, expected=expected, do=do, where=where)
 
 
@@ -273,7 +278,7 @@ def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
     names = column_names(path)
     if "uid" not in names:
         raise DataError(
-            f"the columns {', '.join(map(repr, names))}{nearest('uid', names)}",
+            f"the columns {listed([preview(name) for name in names])}{nearest('uid', names)}",
             expected="the column uid, and text or title and content",
             do="add the column uid",
             where=path.name,
