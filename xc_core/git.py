@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from xc_core.causes import storage_error, storage_reason
 from xc_core.confidential import why_confidential
-from xc_core.errors import storage_error, storage_reason
 from xc_core.leftovers import temporary_folder
 
 _LARGEST: Final = 1_000_000

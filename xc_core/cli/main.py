@@ -20,8 +20,9 @@ from typing import Any, Final
 import click
 
 from xc_core import __version__
+from xc_core.causes import LINK_LOOP, PANIC, owners, shortage, storage_reason
 from xc_core.cli.numbers import bound_numbers
-from xc_core.errors import LINK_LOOP, PANIC, StorageError, XCError, nearest, owners, shortage, storage_reason
+from xc_core.errors import StorageError, XCError, nearest
 from xc_core.installation import outdated
 from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
