@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -178,3 +179,38 @@ def test_on_a_full_disk_any_error_but_a_described_one_is_a_storage_error(
         assert storage_reason(RuntimeError(words), tmp_path) == f"a full disk ({words})"
     assert storage_reason(ConfigError("x", expected="y", do="z"), tmp_path) == ""
     assert storage_error("a full disk", tmp_path).exit_code == StorageError.exit_code == 73
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "found", "do"),
+    [
+        (errno.ENOSPC, "", "a full disk ([Errno 28] No space left on device: '{target}') while writing {copy}", "free"),
+        (errno.ENOSPC, "source", "a full disk ([Errno 28] No space left on device: '{source}') while", "free"),
+        (errno.EACCES, "source", "no permission ([Errno 13] Permission denied: '{source}')", "fix the permission or"),
+        (
+            errno.EACCES,
+            "target",
+            "no permission ([Errno 13] Permission denied: '{target}') while writing {copy}",
+            "fix",
+        ),
+    ],
+)
+def test_of_a_folder_that_cannot_be_copied_the_first_error_is_reported(
+    tmp_path: Path, number: int, name: str, found: str, do: str
+) -> None:
+    """shutil lists the errors of all files; the message was that list."""
+    for file in ("a", "b"):
+        artifacts.write_file(tmp_path / "folder" / file, "content")
+    copy = tmp_path / "copy"
+
+    def refuse(source: str, target: str) -> None:
+        names = {"source": source, "target": target}
+        raise OSError(number, os.strerror(number), names.get(name))
+
+    with pytest.raises(shutil.Error) as listed:
+        shutil.copytree(tmp_path / "folder", copy, copy_function=refuse)
+    error = storage_error(storage_reason(listed.value, copy), copy, listed.value)
+    first = listed.value.args[0][0][0]
+    assert error.found.startswith(found.format(copy=copy, source=first, target=copy / Path(first).name))
+    assert error.do.startswith(do)
+    assert storage_reason(shutil.Error("one of another kind"), tmp_path) == ""

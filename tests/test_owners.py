@@ -237,7 +237,7 @@ ALLOWED = {
         "the raw files before a change, linked; an entry of the changelog in a scratch workspace",
     ),
     ("folders", "xc_core/planning/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
-    ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
+    ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
     ("folders", "assets/database.py"): ({"rename"}, "a new database of MLflow, which is no artefact"),
     ("folders", "assets/release/lineage.py"): (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -57,6 +58,8 @@ _UNMAPPED: Final = "failed to map segment from shared object"
 _NO_MEMORY: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """What errors that are no MemoryError say: the system ("Cannot allocate memory"), torch on a CPU ("can't
 allocate memory"), and torch if a GPU has no memory left for what is no tensor, such as its context."""
+UNTOUCHED: Final = "; existing files are untouched"
+"""What a StorageError promises; only who changes several things one after the other has to take it back."""
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
@@ -67,6 +70,7 @@ def storage_reason(error: Exception, path: Path) -> str:
     Not all writers raise an OSError with an error number: safetensors, polars, tokenizers, numpy, faiss and sqlite each
     report a full disk in their own way.
     """
+    error = _first(error)
     number = error.errno or 0 if isinstance(error, OSError) else 0
     if number in _REFUSALS:
         return f"{_REFUSALS[number]} ({error})"
@@ -80,6 +84,15 @@ def storage_reason(error: Exception, path: Path) -> str:
     if number in (0, errno.EIO) and shutil.disk_usage(there).free < _FULL_BYTES:
         number = errno.ENOSPC
     return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
+
+
+def _first(error: Exception) -> Exception:
+    """Return the first error of a folder that was copied: shutil lists them all, as texts without error numbers."""
+    if not isinstance(error, shutil.Error) or not isinstance(error.args[0], list):
+        return error
+    source, target, why = error.args[0][0]
+    number = re.match(r"\[Errno (\d+)\] ([^:]+)", why)
+    return OSError(int(number[1]), number[2], source if why.endswith(f": {source!r}") else target) if number else error
 
 
 def _nearest(path: Path) -> Path:
@@ -132,17 +145,18 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
     If ``error`` happened while ``path`` was built, it may be one of reading: it names another file, or none for a
     failing disk.
     """
+    error = error and _first(error)
     if reason.startswith(_IN_THE_WAY):
         return StorageError(
             f"{reason} while writing {path}",
-            expected="a path without a file or link in the way; existing files are untouched",
+            expected=f"a path without a file or link in the way{UNTOUCHED}",
             do="move the file or link away, or fix the link, then run the same command again",
         )
     named = _names_another(error, path)
     if named or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None):
         return StorageError(
             reason if named else f"{reason} while building {path}",
-            expected="files that can be read, and permission to do so; existing files are untouched",
+            expected=f"files that can be read, and permission to do so{UNTOUCHED}",
             do="fix the permission or the disk, then run the same command again",
         )
     other = next((words for number, words in _HELPS.items() if reason.startswith(_REFUSALS[number])), "")
@@ -151,7 +165,7 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
     needs = "a file that can be written" if other else "free space and permission to write"
     return StorageError(
         f"{reason} while writing {path}",
-        expected=f"{needs}; existing files are untouched",
+        expected=f"{needs}{UNTOUCHED}",
         do=f"{fix}, then run the same command again",
     )
 
