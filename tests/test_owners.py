@@ -259,6 +259,7 @@ ALLOWED = {
         "a clone, of which git and DVC decide what it holds",
     ),
     ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
+    ("files asked for", "assets/release/accepting.py"): ({"is_dir"}, "an acceptance set may not be drawn yet"),
     ("files asked for", "assets/release/champions.py"): ({"is_dir"}, "a project may be without packed models"),
     ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "an experiment may be without some artefacts"),
     ("files asked for", "assets/release/versions.py"): (

@@ -170,6 +170,33 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
     )
 
 
+def explanation(error: BaseException) -> XCError | None:
+    """Return the error for one that no code expected, if its cause is memory, a limit, a disk or a permission.
+
+    None for a fault of software.
+    """
+    if (short := shortage(error)) is not None:
+        return short
+    if not isinstance(error, OSError) and not (isinstance(error, RuntimeError) and LINK_LOOP in str(error)):
+        return None
+    if not (reason := storage_reason(error, _current_folder())):
+        return None
+    name = error.filename if isinstance(error, PermissionError) else None
+    whose = f" ({owners(Path(os.fsdecode(name)))})" if isinstance(name, str | bytes) else ""
+    return StorageError(
+        reason,
+        expected="free space, and permission to read and write",
+        do=f"free space, or fix the permission{whose} or the link, then try again",
+    )
+
+
+def _current_folder() -> Path:
+    """Return the current folder, or the root if that was deleted."""
+    with contextlib.suppress(OSError):
+        return Path.cwd()
+    return Path("/")
+
+
 def owners(path: Path) -> str:
     """Return owner, group and mode of a path, or of its innermost folder that is there, and of the folder above."""
     rows = []
