@@ -240,7 +240,8 @@ def test_a_change_of_the_inputs_ends_all_processes_with_the_same_error(
 
 def disk_fills() -> None:
     """Run ``xc``; the disk of the first process is full when it writes a checkpoint."""
-    save = checkpoint.save_file
+    module: Any = checkpoint
+    save = module.save_file
 
     def full(tensors: Any, path: Path) -> None:
         stage = sys.argv[sys.argv.index("run") + 1]
@@ -248,7 +249,7 @@ def disk_fills() -> None:
             raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
         save(tensors, path)
 
-    checkpoint.save_file = full
+    module.save_file = full
     main()
 
 
