@@ -149,6 +149,16 @@ def test_a_file_that_may_not_be_written_is_named_with_its_owner_and_mode_and_tho
     assert storage_error("a full disk (x)", tmp_path).do.startswith("free space or")
 
 
+def test_a_user_who_does_not_own_the_file_asks_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second user of a project was told to fix what only the first one can."""
+    for user, do in ((0, "fix the permission ("), (tmp_path.stat().st_uid, "fix the permission (")):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        assert storage_error("no permission (x)", tmp_path / "mlflow.db").do.startswith(do)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    found = storage_error("no permission (x)", tmp_path / "mlflow.db").do
+    assert found.startswith(f"ask the owner to let you write ({tmp_path} belongs to {tmp_path.owner()}:")
+
+
 def test_an_owner_without_a_name_here_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container, whose users are not those of the machine."""
     monkeypatch.setattr(Path, "owner", Mock(side_effect=KeyError("uid not found")))

@@ -160,13 +160,20 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
             do="fix the permission or the disk, then run the same command again",
         )
     other = next((words for number, words in _HELPS.items() if reason.startswith(_REFUSALS[number])), "")
-    denied = f" ({owners(path)})" if reason.startswith(_REFUSALS[errno.EACCES]) else ""
-    fix = f"fix the permission{denied}" if denied else other or "free space or fix the permission"
+    denied = reason.startswith(_REFUSALS[errno.EACCES])
+    fix = f"{_who(path)} ({owners(path)})" if denied else other or "free space or fix the permission"
     needs = "a file that can be written" if other else "free space and permission to write"
     return StorageError(
         f"{reason} while writing {path}",
         expected=f"{needs}{UNTOUCHED}",
         do=f"{fix}, then run the same command again",
+    )
+
+
+def _who(path: Path) -> str:
+    """Return who can give the permission to write a path: this user, or its owner."""
+    return (
+        "fix the permission" if os.geteuid() in (0, _nearest(path).stat().st_uid) else "ask the owner to let you write"
     )
 
 
