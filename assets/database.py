@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from xc_core.artifacts import sync, writing
-from xc_core.errors import ConfigError, storage_error, storage_reason
+from xc_core.causes import storage_error, storage_reason
+from xc_core.errors import ConfigError
 from xc_core.leftovers import remove_leftovers, scratch
 from xc_core.sqlite import sqlite_address, sqlite_file
 

@@ -6,12 +6,12 @@ import json
 import math
 import os
 import re
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from xc_core.artifacts import install
 from xc_core.chain.dataset import UpdateConfig
 from xc_core.chain.names import INBOX
 from xc_core.chain.workspace import Workspace
@@ -163,7 +163,7 @@ def _settle(workspace: Workspace, dataset: str, ingested: str) -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (aside / name).rename(folder / name)
     if whole:
-        shutil.move(aside, _archived(workspace, dataset, ingested))  # .xc may be on another disk
+        install(aside, _archived(workspace, dataset, ingested))  # .xc may be on another disk
     else:
         drop(aside)
 

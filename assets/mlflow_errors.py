@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from assets.settings import hide_secrets
-from xc_core.errors import UnavailableError, first_line, storage_error, storage_reason
+from xc_core.causes import storage_error, storage_reason
+from xc_core.errors import UnavailableError, first_line
 from xc_core.plugins import importing
 from xc_core.sqlite import lockers, sqlite_file
 

@@ -13,10 +13,11 @@ import dagster as dg
 from ruamel.yaml import YAML
 
 from assets.processes import HOST_TAG
+from xc_core.causes import storage_error, storage_reason
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import ConfigError, UnavailableError, XCError, bare, storage_error, storage_reason
+from xc_core.errors import ConfigError, UnavailableError, XCError, bare
 from xc_core.git import tracked, trouble
 from xc_core.lifecycle import dvc_lock
 

@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -49,7 +49,7 @@ _POOL_SIZES: Final = ("MLFLOW_SQLALCHEMYSTORE_POOL_SIZE", "MLFLOW_SQLALCHEMYSTOR
 def connect(uri: str, lock: Path) -> Any:
     """Return a client of ``uri`` after a first connection.
 
-    It connects under ``lock``, because processes that create one sqlite file at the same time crash.
+    It connects to a sqlite file under ``lock``, because processes that create one at the same time crash.
     """
     import mlflow
 
@@ -64,7 +64,8 @@ def connect(uri: str, lock: Path) -> Any:
         os.environ.setdefault(_POOL, "NullPool")
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        with locked(lock, "the first connection to MLflow", patience=_PATIENCE), first_contact(uri):
+        first = locked(lock, "the first connection to MLflow", patience=_PATIENCE) if is_file else nullcontext()
+        with first, first_contact(uri):
             for address in (uri, os.environ.get(REGISTRY_URI, "")):
                 database.made(address)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file

@@ -12,8 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from assets import cards, partitions
 from assets.settings import hide_secrets
+from xc_core.causes import storage_error, storage_reason
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import ConfigError, UnavailableError, bare, first_line, storage_error, storage_reason
+from xc_core.errors import ConfigError, UnavailableError, bare, first_line
 from xc_core.outside import text_of, yaml_of
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.artefacts import content_of, neighbours, put
 from xc_core import artifacts
-from xc_core.errors import StorageError, storage_reason
+from xc_core.causes import storage_reason
+from xc_core.errors import StorageError
 from xc_core.leftovers import temporary_folder
 from xc_core.locks import locked
 

@@ -143,3 +143,21 @@ def test_a_diff_can_be_applied_whatever_the_settings_of_git(repository: Path, se
     (repository / "a.ipynb").write_text("old\n")
     subprocess.run(["git", "apply"], cwd=repository, input=diff, text=True, check=True)
     assert (repository / "a.ipynb").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("damage", ["read-tree", "diff"])
+def test_a_difference_that_git_cannot_read_is_named_as_not_recorded(repository: Path, damage: str) -> None:
+    """It was recorded as no difference, or as files that were all deleted."""
+
+    def call(*command: str) -> str:
+        return subprocess.run(["git", *command], cwd=repository, check=True, capture_output=True, text=True).stdout
+
+    (repository / "a").write_text("1")
+    call("add", "a")
+    call("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "second")
+    (repository / "a").write_text("2")
+    digest = call("rev-parse", {"read-tree": "HEAD^{tree}", "diff": "HEAD:a"}[damage]).strip()
+    (repository / ".git" / "objects" / digest[:2] / digest[2:]).unlink()
+    found = checkout(repository)
+    assert (found.changed, found.diff) == ((), "")
+    assert found.changes.startswith("not recorded: all that differs from the commit (fatal: ")

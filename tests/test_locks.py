@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -154,3 +155,16 @@ def test_a_process_of_another_user_is_an_owner_that_runs(tmp_path: Path, monkeyp
         pytest.raises(BusyError, match=f"processes 1234567 and {os.getpid()} are running"),
     ):
         locked(tmp_path / "x", "the thing").__enter__()
+
+
+def test_who_may_only_read_the_file_of_a_lock_locks_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a command that only shows something, in the project of another user."""
+    path = tmp_path / "x"
+    path.write_text("")
+    path.chmod(0o444)
+    with started(f"    from tests.unprivileged import bound; bound(){HOLDER}", path), pytest.raises(BusyError):
+        locked(path, "the thing").__enter__()
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.EBADF, "Bad file descriptor")))  # as NFS says
+    monkeypatch.setattr(Path, "open", Mock(side_effect=[path.open(), PermissionError(errno.EACCES, "Denied", "x")]))
+    with pytest.raises(StorageError, match="no permission"):
+        locked(path, "the thing").__enter__()

@@ -190,7 +190,7 @@ ALLOWED = {
         {"TemporaryFile", "gettempdir"},
         "an unnamed file, which disappears with the process",
     ),
-    ("folders", "xc_core/errors.py"): ({"TemporaryFile"}, "an unnamed file, to learn why a disk refuses one"),
+    ("folders", "xc_core/causes.py"): ({"TemporaryFile"}, "an unnamed file, to learn why a disk refuses one"),
     ("mapped files", "xc_core/classifiers/storage.py"): ({"mmap.mmap"}, "an unnamed file; it reserves its space"),
     ("folders", "xc_core/cli/doctor.py"): ({"gettempdir"}, "only asks how much space its disk has"),
     ("folders", "xc_core/classifiers/tables.py"): ({"mkdir"}, BUILDING),
@@ -237,7 +237,7 @@ ALLOWED = {
         "the raw files before a change, linked; an entry of the changelog in a scratch workspace",
     ),
     ("folders", "xc_core/planning/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
-    ("folders", "assets/inbox.py"): ({"mkdir", "rename", "move"}, "moves a user's files aside; they are no artefact"),
+    ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/settings.py"): ({"mkdir"}, "the folder of MLflow's own database, which MLflow does not make"),
     ("folders", "assets/database.py"): ({"rename"}, "a new database of MLflow, which is no artefact"),
     ("folders", "assets/release/lineage.py"): (
@@ -259,6 +259,7 @@ ALLOWED = {
         "a clone, of which git and DVC decide what it holds",
     ),
     ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
+    ("files asked for", "assets/release/accepting.py"): ({"is_dir"}, "an acceptance set may not be drawn yet"),
     ("files asked for", "assets/release/champions.py"): ({"is_dir"}, "a project may be without packed models"),
     ("files asked for", "assets/release/promotion.py"): ({"is_dir"}, "an experiment may be without some artefacts"),
     ("files asked for", "assets/release/versions.py"): (

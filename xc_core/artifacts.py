@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from xc_core.canonical import canonical
-from xc_core.errors import CorruptError, StorageError, storage_error, storage_reason
+from xc_core.causes import storage_error, storage_reason
+from xc_core.errors import CorruptError, StorageError
 from xc_core.leftovers import aside, claimed, drop, remove_leftovers
 from xc_core.leftovers import work as temporary
 from xc_core.manifests import MANIFEST as MANIFEST

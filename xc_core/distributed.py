@@ -7,13 +7,14 @@ an exchange is a call that all of them make in the same order.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from xc_core.causes import explanation
 from xc_core.environment import whole
-from xc_core.errors import ConfigError, MovedError, UnavailableError, UsageError, first_line
+from xc_core.errors import ConfigError, MovedError, UnavailableError, UsageError, XCError, first_line
 
 if TYPE_CHECKING:  # every command imports this module; torch takes a second
     from torch import Tensor
@@ -85,6 +86,18 @@ class World:
         with self._contact():
             dist.broadcast_object_list(held, 0)
         return held[0]  # type: ignore[no-any-return]
+
+    def by_first(self, work: Callable[[], None]) -> None:
+        """Let the first process do some work; raise its error in all of them, since the others would wait for it."""
+        error = None
+        if self.first:
+            try:
+                work()
+            except Exception as failed:
+                if (error := failed if isinstance(failed, XCError) else explanation(failed)) is None:
+                    raise
+        if found := self.of_first(error):
+            raise found
 
     def everyone(self, value: T) -> list[T]:
         """Return the values of all processes."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from xc_core.causes import storage_error, storage_reason
 from xc_core.confidential import why_confidential
-from xc_core.errors import storage_error, storage_reason
+from xc_core.errors import first_line
 from xc_core.leftovers import temporary_folder
 
 _LARGEST: Final = 1_000_000
@@ -31,6 +32,10 @@ _ADD: Final = (
     *("--pathspec-from-file=-", "--pathspec-file-nul"),
 )
 """Adds files whose names it reads: git takes ``:memory:`` for a pattern, and a command line has a limit."""
+
+
+class _GitError(Exception):
+    """What git said when a command of it failed."""
 
 
 @dataclass(frozen=True)
@@ -70,40 +75,47 @@ def checkout(folder: Path) -> Checkout:
     """Return the checkout that ``folder`` is in. Nothing of it changes.
 
     Ignored files are not part of it. New files above 1 MB, links to folders, repositories in this one, and files that
-    may hold a secret, are left out of the diff. Raises StorageError if the disk of temporary files is full.
+    may hold a secret, are left out of the diff; so is everything, with the reason, if git fails. Raises StorageError if
+    the disk of temporary files is full.
     """
     root, _, commit = _git(folder, "rev-parse", "--show-toplevel", "HEAD").strip().rpartition("\n")
     if not root:
         return Checkout("none")
     home = Path(root)
     with temporary_folder() as scratch:
-        index = {"GIT_INDEX_FILE": str(scratch / "index")}
-        written = _run(home, ("read-tree", "HEAD"), index)
-        said = RuntimeError(written.stderr.decode("utf-8", "replace"))
-        if written.returncode and (reason := storage_reason(said, scratch)):
-            raise storage_error(reason, scratch)  # git takes an index that is missing for one of deleted files
+        try:
+            return _compared(home, commit, {"GIT_INDEX_FILE": str(scratch / "index")})
+        except _GitError as error:
+            if reason := storage_reason(error, scratch):
+                raise storage_error(reason, scratch) from error
+            return Checkout(commit, home, left_out={"all that differs from the commit": first_line(error)})
+
+
+def _compared(home: Path, commit: str, index: dict[str, str]) -> Checkout:
+    """Return a checkout, compared with its commit in a new ``index``; raise _GitError if a command of git fails."""
+    _printed(home, "read-tree", "HEAD", **index)  # git takes an index that is missing for one of deleted files
+    names = _names(home, _CHANGED, index)
+    left_out = {name: why for name in names if (why := _why_changed(home, name, index))}
+    new = (name for name in _names(home, _NEW, index) if os.path.lexists(home / name))
+    added = {name: _why_new(home / name, name) for name in new}
+    if small := [name for name, why in added.items() if not why]:
+        _printed(home, *_ADD, given=small, **index)
         names = _names(home, _CHANGED, index)
-        left_out = {name: why for name in names if (why := _why_changed(home, name, index))}
-        new = (name for name in _names(home, _NEW, index) if os.path.lexists(home / name))
-        added = {name: _why_new(home / name, name) for name in new}
-        if small := [name for name, why in added.items() if not why]:
-            _git(home, *_ADD, given=small, **index)
-            names = _names(home, _CHANGED, index)
-        changed = tuple(name for name in names if name not in left_out)
-        hidden = [f":(top,exclude,literal){name}" for name in left_out]
-        diff = _git(home, *_DIFF, "--", ":/", *hidden, **index)
+    changed = tuple(name for name in names if name not in left_out)
+    hidden = [f":(top,exclude,literal){name}" for name in left_out]
+    diff = _printed(home, *_DIFF, "--", ":/", *hidden, **index)
     left_out |= {name: why for name, why in added.items() if why}
     return Checkout(commit, home, changed, diff, left_out)
 
 
 def _names(home: Path, command: tuple[str, ...], index: dict[str, str]) -> list[str]:
     """Return the file names that a git command prints."""
-    return [name for name in _git(home, *command, "-z", **index).split("\0") if name]
+    return [name for name in _printed(home, *command, "-z", **index).split("\0") if name]
 
 
 def _why_changed(home: Path, name: str, index: dict[str, str]) -> str:
     """Return why the difference of a tracked file is left out: what it shows, lines around it included."""
-    diff = os.fsencode(_git(home, *_DIFF, "--", f":(top,literal){name}", **index))
+    diff = os.fsencode(_printed(home, *_DIFF, "--", f":(top,literal){name}", **index))
     is_binary = b"\nGIT binary patch\n" in diff and (home / name).is_file()
     return why_confidential(name, (home / name).read_bytes() if is_binary else diff)
 
@@ -145,10 +157,17 @@ def trouble(folder: Path) -> str:
 def _git(folder: Path, *arguments: str, given: Iterable[str] = (), **environment: str) -> str:
     """Return what a git command that reads the names ``given`` prints, nothing if it fails or git is not installed."""
     try:
-        done = _run(folder, arguments, environment, b"\0".join(map(os.fsencode, given)))
-    except FileNotFoundError:
+        return _printed(folder, *arguments, given=given, **environment)
+    except (FileNotFoundError, _GitError):
         return ""
-    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else ""
+
+
+def _printed(folder: Path, *arguments: str, given: Iterable[str] = (), **environment: str) -> str:
+    """Return what a git command that reads the names ``given`` prints; raise _GitError if it fails."""
+    done = _run(folder, arguments, environment, b"\0".join(map(os.fsencode, given)))
+    if done.returncode:
+        raise _GitError(done.stderr.decode("utf-8", "replace"))
+    return done.stdout.decode("utf-8", "surrogateescape")
 
 
 def _run(

@@ -20,7 +20,8 @@ from typing import Final
 
 import psutil
 
-from xc_core.errors import StorageError, storage_error, storage_reason
+from xc_core.causes import storage_error, storage_reason
+from xc_core.errors import StorageError
 
 _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
 """Names that ``work`` gives. A user may have a file such as .notes.2026.tmp."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import math
 import os
@@ -30,18 +31,28 @@ def locked(
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        stream = path.open("a+")
+        stream = _opened(path)
     with stream:
         share(stream, path.parent)
         _lock(stream, what, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, needed)
         stream.seek(0)
         others = [pid for pid in stream.read().split() if _runs(pid)] if shared else []
-        stream.seek(0)
-        stream.truncate()
         holders = "".join(f"{pid}\n" for pid in dict.fromkeys([*others, str(os.getpid())]))
-        with contextlib.suppress(OSError):  # a full disk: the lock is held, though messages cannot name its holder
+        with contextlib.suppress(OSError):  # a full or read-only disk: messages cannot name the holder of the lock
+            stream.seek(0)
+            stream.truncate()
             os.write(stream.fileno(), holders.encode())
         yield
+
+
+def _opened(path: Path) -> TextIO:
+    """Open the file of a lock. Who may only read it, as in the project of another user, can lock it too."""
+    try:
+        return path.open("a+")
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EROFS) and path.is_file():
+            return path.open()
+        raise
 
 
 def share(stream: TextIO, folder: Path) -> None:
@@ -72,6 +83,8 @@ def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> N
         except OSError as error:
             if not needed:
                 return None
+            with writing(Path(stream.name)), Path(stream.name).open("a"):  # on NFS only who may write it may lock it
+                pass
             raise StorageError(
                 f"a disk that gives no file locks ({error.strerror})",
                 expected="locks (flock), without which two commands could write the same files",

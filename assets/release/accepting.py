@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -32,7 +33,8 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     workspace = Workspace.find()
     own = workspace.params.dataset(dataset).corpus  # reports what is wrong with a name
     folder = acceptance_folder(workspace, dataset)
-    with working(workspace, dataset):  # a set drawn while rows are removed would keep them
+    drawn = given is not None or redraw or not folder.is_dir()
+    with working(workspace, dataset) if drawn else nullcontext():  # a set drawn while rows are removed would keep them
         with advising(f"make it first: {STAGES['corpus'].command(dataset, None)} --force"):
             corpus = workspace.open(Corpus, dataset)
         if given is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core.artifacts import writing
-from xc_core.errors import storage_error, storage_reason
+from xc_core.causes import storage_error, storage_reason
 from xc_core.leftovers import abandoned, claimed, drop
 from xc_core.root import project_root
 

@@ -6,6 +6,8 @@ import errno
 import json
 import math
 import os
+import tempfile
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -403,16 +405,41 @@ def test_a_run_that_was_killed_while_it_archived_settles_the_inbox(tmp_path: Pat
     assert not folder.with_name(f".inbox.{wanted}").exists()
 
 
-def test_files_are_archived_on_another_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace, rename = Workspace(tmp_path), os.rename
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Workspace]:
+    """Return a project whose .xc is on another disk."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK) or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other disk")
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        (tmp_path / ".xc").symlink_to(folder)
+        yield Workspace(tmp_path)
 
-    def across(source: str, target: str, **options: object) -> None:
-        if ".xc" in str(target) and ".xc" not in str(source):
-            raise OSError(errno.EXDEV, "Invalid cross-device link")
-        rename(source, target)
 
-    put(inbox(workspace, "toy"), "deep/train.csv", "kept")
-    monkeypatch.setattr(os, "rename", across)
-    kept = archived(workspace)
+def test_files_are_archived_on_another_disk_too(elsewhere: Workspace) -> None:
+    put(inbox(elsewhere, "toy"), "deep/train.csv", "kept")
+    kept = archived(elsewhere)
     assert (kept / "deep" / "train.csv").read_text() == "kept"
-    assert not list(inbox(workspace, "toy").iterdir())
+    assert not list(inbox(elsewhere, "toy").iterdir())
+
+
+def test_if_the_other_disk_is_full_the_next_run_archives_all(
+    elsewhere: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error was a list of those of all files, and the next run put the files beside the few that were copied."""
+    folder, send = inbox(elsewhere, "toy"), os.sendfile
+
+    def full(out: int, source: int, *places: int) -> int:
+        if os.fstat(source).st_size > 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return send(out, source, *places)
+
+    for name in ("a.csv", "b.csv"):
+        put(folder, name, content=name * (name == "b.csv") or "text")
+    wanted = str(state(folder, math.inf))
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match=rf"full disk .* while .*/{wanted}\n"):
+        patch.setattr(os, "sendfile", full)
+        archived(elsewhere)
+    assert not waits(elsewhere, "toy", wanted, RESTED)
+    kept = elsewhere.state / "inbox" / "toy" / wanted
+    assert sorted(path.name for path in kept.iterdir()) == ["a.csv", "b.csv"]

@@ -210,6 +210,11 @@ def test_what_is_asked_for_reaches_the_estimate(
     ]  # fmt: skip
     assert len({len(line) for line in ended.out.splitlines()[1:5]}) == 1, "columns are aligned"
     assert ended.out.splitlines()[5:] == ["warning: encoder needs more memory than this machine has (2.5 GB)"]
+    monkeypatch.setattr(memory, "total_bytes", lambda: 11.5e9)
+    assert "warning" not in xc("plan", *SIZES, "--devices", "3xcpu").out
+    ended = xc("plan", *SIZES, "--devices", "4xcpu")  # all of them here; the stage corpus runs in one process
+    (warning,) = [line for line in ended.out.splitlines() if line.startswith("warning")]
+    assert warning == "warning: encoder in 4 processes (12.0 GB) needs more memory than this machine has (11.5 GB)"
 
 
 def test_the_smallest_data_can_be_planned_and_nothing_smaller(

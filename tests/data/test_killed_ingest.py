@@ -11,6 +11,7 @@ import pytest
 from tests import forks
 from tests.data.worlds import empty_workspace, files_of, small_world, write_world
 from xc_core import artifacts
+from xc_core.causes import storage_error
 from xc_core.chain import Workspace, changelog, incoming
 from xc_core.chain.params_file import ParamsFile
 from xc_core.cli.ingest import place
@@ -127,7 +128,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException) ->
 
 
 ERRORS = {
-    "a full disk": StorageError("a full disk", expected="space", do="free some"),
+    "a full disk": storage_error("a full disk", Path("x")),
     "busy": BusyError("an edit", expected="none", do="wait"),
     "Ctrl-C": KeyboardInterrupt(),
 }
@@ -174,8 +175,9 @@ def test_a_change_that_cannot_be_finished_stops_who_changes_this_dataset_and_nob
     with monkeypatch.context() as patch:
         patch.setattr(incoming, "report", said.append)
         failing(patch, "corpus", ERRORS["a full disk"])
-        with pytest.raises(StorageError):
+        with pytest.raises(StorageError, match="for the rest of the change of toy") as refused:
             place(workspace, sources[1], "toy", IngestConfig(), replace=True)
+        assert "untouched" not in refused.value.expected, "the raw files are the new ones"
         workspace.swept()
         (message,) = said
         assert message.startswith("warning: the change of toy that has begun cannot be finished: a full disk")

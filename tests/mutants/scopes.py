@@ -75,7 +75,7 @@ SCOPES = (
     Scope("xc_core/train", ("tests/train", *SETTINGS)),
     Scope("xc_core/tune", ("tests/tune",)),
     Scope("xc_core", tuple(f"tests/test_{name}.py" for name in (
-        "artifacts", "canonical", "confidential", "devices", "environment", "errors", "git", "installation",
+        "artifacts", "canonical", "causes", "confidential", "devices", "environment", "errors", "git", "installation",
         "leftovers", "linked", "locks", "memory", "outside", "params", "params_parts", "plugins", "progress", "seeds",
         "shapes", "sqlite", "visible", "bundle"))),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -183,3 +184,12 @@ def test_documents_of_a_corpus_are_drawn_from_their_split() -> None:
     source = Source.of_corpus(corpus, World.of_sizes(10, 1, 1, 1, 1))
     assert source.published(np.arange(3)).tolist() == [0, 3, 4]
     assert source.test(np.arange(2)).tolist() == [1, 2]
+
+
+def test_what_a_rate_is_measured_of_is_done_and_its_processor_time_counts() -> None:
+    def work() -> None:
+        ends = time.process_time() + 0.01
+        while time.process_time() < ends:
+            pass
+
+    assert 0.01 <= pilots._worked(work) < 1

@@ -24,7 +24,7 @@ from xc_core.planning.estimator import Estimator, Line
 from xc_core.planning.pilots import Pilot, Rates, Source, Timed, short_epochs, slope_and_rest
 from xc_core.planning.planned import world_of
 from xc_core.planning.stage_bytes import HELD, LINEAR, WRITTEN, held_bytes
-from xc_core.planning.stage_costs import WORK, Case, Search, searches
+from xc_core.planning.stage_costs import WORK, Case, Search, searches, trained_documents
 from xc_core.planning.world import World
 from xc_core.recipes import RECIPES, Recipe
 from xc_core.scores import Query
@@ -138,6 +138,22 @@ def test_processes_share_steps_encodings_searches_and_rows() -> None:
     assert one["negatives"].memory - four["negatives"].memory == pytest.approx(0.75 * whole.table_bytes, rel=1e-3)
     less = {name for name in one if one[name].memory != four[name].memory}
     assert less == {"encoder", "classifier", "negatives"}, "M1 in several processes keeps no states of frozen layers"
+
+
+def test_a_table_that_m1_trains_along_is_computed_whole_by_every_process() -> None:
+    """The plan divided all of a step, so the times of `renee` on many labels were too low."""
+    recipe = RECIPES["renee"]
+    estimator = Estimator(recipe, rates_of(recipe))
+    whole, shared = Case(recipe, LARGE, WIDTH), Case(recipe, LARGE, WIDTH, 4)
+    steps = estimator._steps("encoder", whole)
+    documents = int(recipe.encoder.epochs * trained_documents("encoder", whole))
+    encoded = 2 * 1e-6 * whole.read(documents)  # two passes, because half of the layers are frozen
+    assert encoded < steps
+    assert estimator._divided("encoder", whole) == pytest.approx(steps)
+    assert estimator._divided("encoder", shared) == pytest.approx(steps - 0.75 * encoded, rel=1e-4)
+    other = RECIPES["ngame"]
+    estimator, shared = Estimator(other, rates_of(other)), Case(other, LARGE, WIDTH, 4)
+    assert estimator._divided("encoder", shared) == estimator._steps("encoder", shared) / 4
 
 
 def test_steps_of_several_processes_compute_the_frozen_layers_again() -> None:

@@ -26,6 +26,7 @@ from xc_core.distributed import ALONE
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import CorruptError
 from xc_core.sampling.hard import HardNegatives
+from xc_core.train import checkpoint
 from xc_core.train.checkpoint import Checkpoints
 
 pytestmark = pytest.mark.chain
@@ -235,6 +236,32 @@ def test_a_change_of_the_inputs_ends_all_processes_with_the_same_error(
     for ended in shared(copied, "encoder", "--force", size=2, program=f"{__name__}:inputs_change"):
         assert ended.returncode == 76, ended.stderr
         assert "parameters or inputs of encoder that changed during the run: " in ended.stderr
+
+
+def disk_fills() -> None:
+    """Run ``xc``; the disk of the first process is full when it writes a checkpoint."""
+    module: Any = checkpoint
+    save = module.save_file
+
+    def full(tensors: Any, path: Path) -> None:
+        stage = sys.argv[sys.argv.index("run") + 1]
+        if os.environ["RANK"] == "0" and (stage == "encoder" or path.name.startswith("rows")):
+            raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+        save(tensors, path)
+
+    module.save_file = full
+    main()
+
+
+@pytest.mark.parametrize("stage", ["encoder", "classifier"])
+def test_a_checkpoint_that_cannot_be_written_ends_all_processes_with_the_same_error(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """The first one alone writes; the others lost it (69), or waited for it on a GPU."""
+    monkeypatch.setenv("XC_CHECKPOINT_SECONDS", "0")
+    for ended in shared(copied, stage, "--force", size=2, program=f"{__name__}:disk_fills"):
+        assert ended.returncode == 73, ended.stderr
+        assert "found a full disk (Error while serializing: I/O error: No space left on device" in ended.stderr
 
 
 def test_a_stage_that_is_not_shared_refuses_several_processes(copied: Workspace) -> None:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from xc_core import artifacts
+from xc_core.causes import UNTOUCHED
 from xc_core.chain.names import CHANGES
 from xc_core.chain.params_file import ParamsFile
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import BusyError, XCError, in_words
+from xc_core.errors import BusyError, StorageError, XCError, in_words
 from xc_core.leftovers import abandoned, aside, drop, drop_all
 from xc_core.locks import locked
 from xc_core.params import changed, plain
@@ -67,7 +68,14 @@ class Incoming:
         artifacts.write_file(_record(workspace, self.dataset), json.dumps(vars(self)))
 
     def finish(self, workspace: Project) -> None:
-        """Move what is not yet in its place, and declare the dataset; may be repeated."""
+        """Move what is not yet in its place, and declare the dataset; may be repeated. Raises StorageError."""
+        try:
+            self._move(workspace)
+        except StorageError as error:
+            expected = error.expected.replace(UNTOUCHED, f", for the rest of the change of {self.dataset}")
+            raise StorageError(error.found, expected=expected, do=error.do) from error
+
+    def _move(self, workspace: Project) -> None:
         target, made = workspace.home(self.dataset), workspace.state / self.scratch / "data" / self.dataset
         for name, inode in self.inodes.items():
             new = made / name

@@ -30,7 +30,8 @@ def write_report(workspace: Workspace, dataset: str, recipe: str, out: Path | No
     Raises MissingError, CorruptError, StorageError.
     """
     path = out or report_path(workspace, dataset, recipe)
-    workspace.write(followed(path), page_of(workspace, dataset, recipe).html())
+    write = workspace.write if out is None else artifacts.write_file  # who only reads the project may write elsewhere
+    write(followed(path), page_of(workspace, dataset, recipe).html())
     return path
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from xc_core import artifacts
+from xc_core.causes import explanation
 from xc_core.chain import STAGES, Workspace, changelog
 from xc_core.errors import ConfigError, XCError
 from xc_core.git import trouble
@@ -72,7 +73,8 @@ def _findings(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     except XCError as error:
         yield Finding("fault", str(error))
     except Exception as error:
-        yield Finding("fault", f"a check that cannot run ({type(error).__name__}: {error})")
+        cause = explanation(error) or f"a check that cannot run ({type(error).__name__}: {error})"
+        yield Finding("fault", str(cause))
 
 
 def _of_package(entry: metadata.EntryPoint) -> Iterator[Finding]:

@@ -20,8 +20,9 @@ from typing import Any, Final
 import click
 
 from xc_core import __version__
+from xc_core.causes import PANIC, explanation
 from xc_core.cli.numbers import bound_numbers
-from xc_core.errors import LINK_LOOP, PANIC, StorageError, XCError, nearest, owners, shortage, storage_reason
+from xc_core.errors import XCError, nearest
 from xc_core.installation import outdated
 from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
@@ -69,10 +70,6 @@ does not answer; 70 a fault of this software; 71 too little memory; 72 the train
 73 disk full or not writable; 74 a corrupt artefact; 75 busy; 76 inputs out of date or changed; 77 a gate refused;
 78 wrong parameter; 129, 130, 143 stopped by a signal (hang-up, Ctrl-C, SIGTERM); 141 the output was closed."""
 
-_DISK: Final = (
-    "  expected: free space, and permission to read and write\n"
-    "  do this:  free space, or fix the permission{} or the link, then try again"
-)
 _BROKEN_PIPE: Final = 141
 """128 + SIGPIPE, the code that a shell reports for a program that wrote to a closed pipe."""
 _STOPS: Final = {signal.SIGHUP: "hung up", signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -247,25 +244,12 @@ def _stopped(stop: BaseException | None) -> int:
 
 def _unexpected(error: BaseException) -> int:
     """Report an error without a message of its own, of the disk or a fault of software; return the exit code."""
-    if (short := shortage(error)) is not None:
-        return _say(str(short), short.exit_code)
-    if isinstance(error, OSError) or (isinstance(error, RuntimeError) and LINK_LOOP in str(error)):
-        reason = storage_reason(error, _current_folder())
-        if reason:
-            name = error.filename if isinstance(error, PermissionError) else None
-            whose = f" ({owners(Path(os.fsdecode(name)))})" if isinstance(name, str | bytes) else ""
-            return _say(f"found {reason}\n{_DISK.format(whose)}", StorageError.exit_code)
+    if (explained := explanation(error)) is not None:
+        return _say(str(explained), explained.exit_code)
     if (old := outdated()) is not None:
         said = "the installation is of another version of this code, see the note above"
         return _say(f"{type(error).__name__}: {error}\n  {said}", old.exit_code)
     return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
-
-
-def _current_folder() -> Path:
-    """Return the current folder, or the root if that was deleted."""
-    with suppress(OSError):
-        return Path.cwd()
-    return Path("/")
 
 
 def _say(message: str, code: int) -> int:

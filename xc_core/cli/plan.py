@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from xc_core.chain import Workspace
+from xc_core.chain import STAGES, Workspace
 from xc_core.chain.costs import gigabytes
 from xc_core.cli.options import Number, recipe_option
 from xc_core.cli.train import changes_of
@@ -81,9 +81,8 @@ def plan(
         return
     for name, costs in found.items():
         click.echo(table(subject, recipe, name, costs))
-        most = max(costs, key=lambda cost: cost.memory)
-        if most.memory > total_bytes():
-            click.echo(f"warning: {most.stage} needs more memory than this machine has ({gigabytes(total_bytes())})")
+        if short := _beyond(costs, wanted[name], total_bytes()):
+            click.echo(f"warning: {short}")
     for note in notes:
         click.echo(note)
 
@@ -171,6 +170,19 @@ def table(subject: Subject, recipe: str, device: str, costs: list[Cost]) -> str:
     seconds, disk = (sum(getattr(cost, name) for cost in costs) for name in ("seconds", "disk"))
     most = max(cost.memory for cost in costs)
     return "\n".join([*lines, f"{'all':<12}{_time(seconds):>12}{gigabytes(most):>12}{gigabytes(disk):>12}"])
+
+
+def _beyond(costs: list[Cost], processes: int, limit: int) -> str:
+    """Return which stage needs more memory than ``limit``, which this machine has, if all processes are started here.
+
+    An empty string if none does.
+    """
+    needed = {cost.stage: cost.memory * (processes if STAGES[cost.stage].shared else 1) for cost in costs}
+    most = max(needed, key=needed.__getitem__)
+    if needed[most] <= limit:
+        return ""
+    many = f" in {processes} processes ({gigabytes(needed[most])})" if processes > 1 and STAGES[most].shared else ""
+    return f"{most}{many} needs more memory than this machine has ({gigabytes(limit)})"
 
 
 def _time(seconds: float) -> str:

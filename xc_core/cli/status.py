@@ -19,7 +19,7 @@ from xc_core.chain.registry import versioned_stages
 from xc_core.chain.status import State, states
 from xc_core.cli.options import dataset_option
 from xc_core.cli.tables import show_next
-from xc_core.errors import MissingError, XCError, nearest
+from xc_core.errors import MissingError, StorageError, XCError, nearest
 from xc_core.lifecycle.drift import read_record
 from xc_core.params import plain
 from xc_core.progress import report
@@ -82,9 +82,17 @@ def _places(workspace: Workspace, dataset: str | None, recipe: str | None) -> li
     )
 
 
+def _keep_settings(workspace: Workspace, partition: Partition) -> None:
+    """Write the settings files; who only reads the project, or has a full disk, goes on without."""
+    try:
+        write_settings(workspace, partition)
+    except StorageError as error:
+        report(f"note: the settings files, which DVC compares, are not written: {error.found}")
+
+
 def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[State]:
     partition = workspace.params.partition(dataset, recipe)
-    write_settings(workspace, partition)
+    _keep_settings(workspace, partition)
     return list(states(workspace, partition).values())
 
 
@@ -153,7 +161,7 @@ def settings(dataset: str, recipe: str | None) -> None:
         partition = Experiment(own, RECIPES[recipe])
     else:
         partition = workspace.params.partition(dataset, recipe)
-        write_settings(workspace, partition)
+        _keep_settings(workspace, partition)
     stages = versioned_stages("dataset" if recipe is None else "experiment")
     content = {stage.name: plain(partition.settings(stage.name)) for stage in stages}
     if recipe is None:  # those that no stage reads come last

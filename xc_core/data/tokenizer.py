@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from xc_core.causes import PANIC
 from xc_core.data.word_ids import WordIds
-from xc_core.errors import PANIC, DataError, MissingError, XCError, bare, first_line
+from xc_core.errors import DataError, MissingError, XCError, bare, first_line
 from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, read_config, read_settings, unusable
 from xc_core.progress import Meter
 from xc_core.shapes import I64, spans

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from xc_core.causes import shortage
 from xc_core.devices import Device
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family, Group
 from xc_core.encoders.flat import hidden_states
 from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
 from xc_core.encoders.pretrained_model import errors_alone, pretrained_model
-from xc_core.errors import ConfigError, shortage
+from xc_core.errors import ConfigError
 from xc_core.params import at_most
 from xc_core.pretrained import locate, too_large
 

@@ -19,9 +19,10 @@ from typing import Final
 import numpy as np
 
 from xc_core.artifacts import read_manifest
+from xc_core.causes import storage_error, storage_reason
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.environment import DEVICE, python_path
-from xc_core.errors import RefusedError, XCError, storage_error, storage_reason
+from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
 from xc_core.leftovers import temporary_folder

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xc_core.artifacts import read_made
+from xc_core.causes import storage_error, storage_reason
 from xc_core.chain import changelog, incoming
 from xc_core.chain.changelog import Kind
 from xc_core.chain.runner import run_stage
@@ -19,7 +20,7 @@ from xc_core.chain.workspace import Workspace, at_rest
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import BusyError, CorruptError, DataError, MissingError, storage_error, storage_reason
+from xc_core.errors import BusyError, CorruptError, DataError, MissingError
 from xc_core.leftovers import claimed, drop
 from xc_core.linked import link
 from xc_core.params import plain

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.planning.budget import frozen_share
+from xc_core.planning.budget import frozen_share, passes
 from xc_core.planning.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.planning.stage_bytes import COPIES, HELD, WRITTEN
 from xc_core.planning.stage_costs import WORK, Case, clustering, searches, trained_documents
@@ -70,12 +70,26 @@ class Estimator:
             if not case.fills_banks:  # the pilots did
                 seconds = line.imports + line.fixed + case.keeps_states * self._frozen(WORK["encoder"](case))
             seconds += self.refresh(case) + self._again(case)
-        return seconds + self._steps(name, case) / case.processes
+        return seconds + self._divided(name, case)
+
+    def _divided(self, name: str, case: Case) -> float:
+        """Return the seconds of a process in the steps of a training; each computes a table that M1 trains whole."""
+        steps, settings = self._steps(name, case), self.recipe.encoder
+        if name != "encoder" or not settings.joint:
+            return steps / case.processes
+        read = case.read(int(settings.epochs * trained_documents(name, case)))
+        encoded = min(passes(settings) * self._encoding_rate * read, steps)
+        return encoded / case.processes + steps - encoded
+
+    @property
+    def _encoding_rate(self) -> float:
+        """Seconds that a token takes to encode."""
+        points = [(WORK["embeddings"](own), self._rest("embeddings", pilot, own)) for pilot, own in self._pilots]
+        return Line.through(points).rate
 
     def _frozen(self, tokens: float) -> float:
         """Return the seconds that ``tokens`` take in the layers that are not trained, from the rate of encoding."""
-        points = [(WORK["embeddings"](own), self._rest("embeddings", pilot, own)) for pilot, own in self._pilots]
-        return frozen_share(self.recipe.encoder) * Line.through(points).rate * tokens
+        return frozen_share(self.recipe.encoder) * self._encoding_rate * tokens
 
     def _again(self, case: Case) -> float:
         """Return the seconds of these layers in the steps of several processes; those of the timed steps are kept."""

@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from xc_core.chain.workspace import Workspace
 from xc_core.planning import planned
-from xc_core.planning.budget import frozen_share
+from xc_core.planning.budget import passes
 from xc_core.planning.estimator import Cost, Estimator
 from xc_core.planning.pilots import Rates
 from xc_core.planning.stage_costs import Case, searches, trained_documents
 from xc_core.recipes import find_recipe
-from xc_core.train.encoder_settings import EncoderSettings
 
 GPU_RATES: Final = "gpu-rates.json"
 """File in ``.xc`` with the rates of a GPU."""
@@ -71,8 +70,8 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     settings = recipe.encoder
     documents = world.published if settings.refit else world.train
     timed = find_recipe(_TIMED).changed({"encoder": {"encoder": {"name": settings.encoder.name}}}).encoder
-    forward = 1 / _passes(timed)
-    read = settings.epochs * case.read(documents) * _passes(settings) * forward
+    forward = 1 / passes(timed)
+    read = settings.epochs * case.read(documents) * passes(settings) * forward
     both = case.encoded(world.documents, world.labels) * forward
     filled = case.encoded(documents, world.labels) * forward if case.fills_banks else 0.0
     per_document = recorded["step_seconds"] / recorded["step_documents"] * case.width / recorded["step_width"]
@@ -86,8 +85,3 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
         compared = sum(one.queries * one.among for one in searches(case).get(stage, [])) * case.width
         found[stage] = found.get(stage, 0.0) + compared / recorded["pairs_per_second"]
     return found
-
-
-def _passes(settings: EncoderSettings) -> float:
-    """Return how many forward passes a step of M1 costs: of 6 operations per weight 2 forward, 4 in trained layers."""
-    return 3 - 2 * frozen_share(settings)

@@ -125,11 +125,16 @@ class Checkpoints:
     ) -> None:
         """Write the rows of all processes; the first one holds one part of each at a time."""
         rows = _of_all(self.world, parts)
-        if self.world.first:
-            write(rows)
-        else:
+
+        def written() -> None:
+            try:
+                write(rows)
+            finally:
+                deque(rows, maxlen=0)  # the others send all of theirs before they learn of an error
+
+        if not self.world.first:
             deque(rows, maxlen=0)
-        self.world.wait()
+        self.world.by_first(written)
         if not self.world.first:
             self._written(folder, started)
 

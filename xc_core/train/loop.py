@@ -15,7 +15,7 @@ from torch import Tensor
 from xc_core.classifiers import schedule
 from xc_core.devices import Device
 from xc_core.distributed import ALONE, World
-from xc_core.errors import ConfigError, MovedError
+from xc_core.errors import ConfigError
 from xc_core.memory import give_back
 from xc_core.progress import Meter, report_paced
 from xc_core.shapes import I64
@@ -144,7 +144,7 @@ class _Run:
                 meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
                 if due:
                     self.checkpoints.save(self.task, position, self.history, beside=plan.checkpoint_seconds >= 0)
-                    self._check()
+                    self.checkpoints.world.by_first(self.checkpoints.check)
                 started = time.monotonic()  # the wait for the next batch counts, a checkpoint does not
 
     def _due(self, reads: bool) -> bool:
@@ -153,17 +153,6 @@ class _Run:
         if world.size == 1:
             return self.checkpoints.due(seconds)
         return reads and world.of_first(self.checkpoints.due(seconds))
-
-    def _check(self) -> None:
-        """Raise, in all processes, what the check in the first one raises: the others would wait for it."""
-        world, error = self.checkpoints.world, None
-        if world.first:
-            try:
-                self.checkpoints.check()
-            except MovedError as moved:
-                error = moved
-        if found := world.of_first(error):
-            raise found
 
     def _read(self) -> None:
         """Add the losses that were not read yet to the history; raise DivergedError if one is not finite."""

@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xc_core.errors import BusyError, CorruptError, MissingError, UsageError, first_line, storage_error, storage_reason
+from xc_core.causes import storage_error, storage_reason
+from xc_core.errors import BusyError, CorruptError, MissingError, UsageError, first_line
 from xc_core.git import project_checkout
 from xc_core.sqlite import sqlite_address
 from xc_core.tune.asked import DIGESTS, Tuning

@@ -1,0 +1,85 @@
+"""A project that its user may read but not write, as that of a colleague or on a read-only disk: it can be shown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import forks
+from tests.cli.conftest import NGAME, TOY, Xc
+from tests.conftest import TOY_CHANGES
+from tests.unprivileged import read_only, writable
+from xc_core.chain import Workspace
+from xc_core.params import deep_merged
+
+
+def asked(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return forks.run("tests.unprivileged:xc", *arguments, env=dict(os.environ))
+
+
+@pytest.fixture
+def closed(own: Workspace, xc: Xc) -> Iterator[Workspace]:
+    """Return a project with an acceptance set and a registry, that may only be read."""
+    assert xc("acceptance", *TOY).code == 0
+    assert xc("doctor").code == 0
+    read_only(own.root)
+    yield own
+    writable(own.root)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("settings", *NGAME),
+        ("leaderboard", *TOY),
+        ("compare", *TOY, "ngame:classifier", "ngame:label_text"),
+        ("acceptance", *TOY),
+        ("doctor",),
+    ],
+    ids=lambda command: command[0],
+)
+def test_what_only_shows_needs_no_permission_to_write(closed: Workspace, command: tuple[str, ...]) -> None:
+    ended = asked(*command)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_report_is_written_elsewhere(closed: Workspace, tmp_path: Path) -> None:
+    ended = asked("report", *NGAME, "--out", tmp_path / "page.html")
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "page.html").stat().st_size
+    assert asked("report", *NGAME).returncode == 73
+
+
+def test_settings_that_changed_are_shown_though_their_files_cannot_be_written(own: Workspace) -> None:
+    """A full disk refused `xc status` too."""
+    own.params.declare_experiment("toy", "ngame", "ngame", deep_merged(TOY_CHANGES, {"fusion": {"candidates": 5}}))
+    read_only(own.root)
+    ended = asked("status", *NGAME)
+    writable(own.root)
+    assert ended.returncode == 1, ended.stderr
+    assert "note: the settings files, which DVC compares, are not written: no permission" in ended.stderr
+    assert "evaluation  out of date: fusion is out of date" in ended.stdout
+
+
+def test_a_user_without_permission_to_draw_an_acceptance_set_is_told_so(own: Workspace) -> None:
+    read_only(own.root)
+    ended = asked("acceptance", *TOY)
+    writable(own.root)
+    assert ended.returncode == 73, ended.stderr
+    assert f"while writing {own.data}/toy/acceptance" in ended.stderr
+
+
+def test_doctor_names_the_owner_of_a_state_that_cannot_be_read(own: Workspace) -> None:
+    """It said that a check cannot run."""
+    own.state.chmod(0)
+    ended = asked("doctor")
+    own.state.chmod(0o755)
+    assert ended.returncode == 78
+    assert f"fault  found no permission ([Errno 13] Permission denied: '{own.state}/" in ended.stdout
+    assert f"fix the permission ({own.state} belongs to {own.state.owner()}:" in ended.stdout
+    assert "a check that cannot run" not in ended.stdout

@@ -1,0 +1,229 @@
+"""The cause of an error that the system, or a library, raises: a full disk, no permission, too little memory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from xc_core.errors import ShortageError, StorageError, XCError, bare, first_line
+
+_REFUSALS: Final = {
+    errno.ENOSPC: "a full disk",
+    errno.EDQUOT: "an exhausted quota",
+    errno.EROFS: "a read-only disk",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.EIO: "a failing disk",
+    errno.EFBIG: "a limit on the size of files",
+    errno.ENOTDIR: "a file where a folder should be",
+    errno.EEXIST: "a file that exists",
+    errno.EISDIR: "a folder where a file should be",
+    errno.ENAMETOOLONG: "a name that is too long",
+    errno.ELOOP: "a symbolic link that leads to itself",
+}
+_WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
+"""Those that no reading has."""
+_IN_THE_WAY: Final = tuple(_REFUSALS[number] for number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP))
+"""Those that neither space nor permission helps."""
+_HELPS: Final = {errno.EFBIG: "raise the limit (ulimit -f)", errno.ENAMETOOLONG: "use a shorter name or path"}
+LINK_LOOP: Final = "Symlink loop from"
+"""What Path.resolve writes in a RuntimeError, up to Python 3.12."""
+_IN_WORDS: Final = {
+    "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "Read-only file system": errno.EROFS,
+    "database or disk is full": errno.ENOSPC,
+    "File too large": errno.EFBIG,
+    "attempt to write a readonly database": errno.EACCES,
+    "disk I/O error": errno.EIO,
+    "Out of diskspace": errno.ENOSPC,
+    "unable to open database file": 0,
+    "No usable temporary directory found": 0,
+    LINK_LOOP: errno.ELOOP,
+}
+"""What libraries, sqlite, git and pathlib write instead of an error number; 0 if it need not be the disk."""
+PANIC: Final = "PanicException"
+"""Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
+_LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable", "Too many open files")
+"""What Python and the system say of one thread, process or file too many; a panic of Rust code has no error number."""
+_UNMAPPED: Final = "failed to map segment from shared object"
+"""What the loader says of a library for want of memory, and on a disk that is mounted noexec."""
+_NO_MEMORY: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What errors that are no MemoryError say: the system ("Cannot allocate memory"), torch on a CPU ("can't
+allocate memory"), and torch if a GPU has no memory left for what is no tensor, such as its context."""
+UNTOUCHED: Final = "; existing files are untouched"
+"""What a StorageError promises; only who changes several things one after the other has to take it back."""
+_FULL_BYTES: Final = 1 << 16
+"""A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
+
+
+def storage_reason(error: Exception, path: Path) -> str:
+    """Return why the disk of ``path`` refused a write, or an empty string if ``error`` has another cause.
+
+    Not all writers raise an OSError with an error number: safetensors, polars, tokenizers, numpy, faiss and sqlite each
+    report a full disk in their own way.
+    """
+    error = _first(error)
+    number = error.errno or 0 if isinstance(error, OSError) else 0
+    if number in _REFUSALS:
+        return f"{_REFUSALS[number]} ({error})"
+    if isinstance(error, XCError):
+        return ""
+    words, number = next(((words, known) for words, known in _IN_WORDS.items() if words in str(error)), ("", 0))
+    said = next((line for line in str(error).splitlines() if words in line), "")
+    there = _nearest(path)
+    if words and number in (0, errno.EACCES, errno.EIO):
+        number = _refusal(there if there.is_dir() else there.parent, number)
+    if number in (0, errno.EIO) and shutil.disk_usage(there).free < _FULL_BYTES:
+        number = errno.ENOSPC
+    return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
+
+
+def _first(error: Exception) -> Exception:
+    """Return the first error of a folder that was copied: shutil lists them all, as texts without error numbers."""
+    if not isinstance(error, shutil.Error) or not isinstance(error.args[0], list):
+        return error
+    source, target, why = error.args[0][0]
+    number = re.match(r"\[Errno (\d+)\] ([^:]+)", why)
+    return OSError(int(number[1]), number[2], source if why.endswith(f": {source!r}") else target) if number else error
+
+
+def _nearest(path: Path) -> Path:
+    """Return ``path``, or the innermost folder of it that is there and can be reached."""
+    return next(place for place in (path, *path.absolute().parents) if os.access(place, os.F_OK))
+
+
+def _refusal(folder: Path, number: int) -> int:
+    """Return the error number with which ``folder`` refuses a new file; ``number`` if it takes one. sqlite has none."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return error.errno if error.errno in _REFUSALS else number
+    return number
+
+
+def shortage(error: BaseException) -> ShortageError | None:
+    """Return the error of an allocation, or of a limit on files or threads; None if ``error`` has another cause.
+
+    torch raises a RuntimeError on a CPU and an OutOfMemoryError on a GPU, numpy and Python raise a MemoryError.
+    """
+    if isinstance(error, XCError):
+        return None
+    if any(words in str(error) for words in _LIMITS):
+        return ShortageError(
+            f"a limit of the system ({first_line(error)})",
+            expected="enough open files, processes and threads for this user",
+            do="raise the limit (ulimit -n, ulimit -u), or end other processes, then run the same command again",
+        )
+    if line := next((line for line in str(error).splitlines() if _UNMAPPED in line), ""):
+        return ShortageError(
+            f"a library that cannot be loaded ({bare(line.strip(), 200)})",
+            expected="memory for it, and a disk that is not mounted noexec",
+            do="raise the limit (ulimit -v), use a machine with more memory, or put the installation on another disk",
+        )
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if not memory and not any(words in str(error).partition("\n")[0] for words in _NO_MEMORY):
+        return None
+    others = ", or end other work on the GPU (nvidia-smi lists it)" if "CUDA" in str(error) else ""
+    return ShortageError(
+        f"too little memory ({first_line(error)})",
+        expected="memory for the sizes in the settings and the data",
+        do=f"lower batch_size, tokens_per_pass, width or max_length, or use a machine with more memory{others}",
+    )
+
+
+def storage_error(reason: str, path: Path, error: Exception | None = None) -> StorageError:
+    """Return the error for a write to ``path`` that failed for ``reason``.
+
+    If ``error`` happened while ``path`` was built, it may be one of reading: it names another file, or none for a
+    failing disk.
+    """
+    error = error and _first(error)
+    if reason.startswith(_IN_THE_WAY):
+        return StorageError(
+            f"{reason} while writing {path}",
+            expected=f"a path without a file or link in the way{UNTOUCHED}",
+            do="move the file or link away, or fix the link, then run the same command again",
+        )
+    named = _names_another(error, path)
+    if named or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None):
+        return StorageError(
+            reason if named else f"{reason} while building {path}",
+            expected=f"files that can be read, and permission to do so{UNTOUCHED}",
+            do="fix the permission or the disk, then run the same command again",
+        )
+    other = next((words for number, words in _HELPS.items() if reason.startswith(_REFUSALS[number])), "")
+    denied = reason.startswith(_REFUSALS[errno.EACCES])
+    fix = f"{_who(path)} ({owners(path)})" if denied else other or "free space or fix the permission"
+    needs = "a file that can be written" if other else "free space and permission to write"
+    return StorageError(
+        f"{reason} while writing {path}",
+        expected=f"{needs}{UNTOUCHED}",
+        do=f"{fix}, then run the same command again",
+    )
+
+
+def _who(path: Path) -> str:
+    """Return who can give the permission to write a path: this user, or its owner."""
+    return (
+        "fix the permission" if os.geteuid() in (0, _nearest(path).stat().st_uid) else "ask the owner to let you write"
+    )
+
+
+def explanation(error: BaseException) -> XCError | None:
+    """Return the error for one that no code expected, if its cause is memory, a limit, a disk or a permission.
+
+    None for a fault of software.
+    """
+    if (short := shortage(error)) is not None:
+        return short
+    if not isinstance(error, OSError) and not (isinstance(error, RuntimeError) and LINK_LOOP in str(error)):
+        return None
+    if not (reason := storage_reason(error, _current_folder())):
+        return None
+    name = error.filename if isinstance(error, PermissionError) else None
+    whose = f" ({owners(Path(os.fsdecode(name)))})" if isinstance(name, str | bytes) else ""
+    return StorageError(
+        reason,
+        expected="free space, and permission to read and write",
+        do=f"free space, or fix the permission{whose} or the link, then try again",
+    )
+
+
+def _current_folder() -> Path:
+    """Return the current folder, or the root if that was deleted."""
+    with contextlib.suppress(OSError):
+        return Path.cwd()
+    return Path("/")
+
+
+def owners(path: Path) -> str:
+    """Return owner, group and mode of a path, or of its innermost folder that is there, and of the folder above."""
+    rows = []
+    for place in (there := _nearest(path), there.absolute().parent):
+        with contextlib.suppress(OSError):
+            found = place.stat()
+            owner, group = str(found.st_uid), str(found.st_gid)
+            with contextlib.suppress(KeyError):  # of another machine, or of a container
+                owner, group = place.owner(), place.group()
+            rows.append(f"{place} belongs to {owner}:{group}, mode {stat.filemode(found.st_mode)}")
+    return "; ".join(rows)
+
+
+def _names_another(error: Exception | None, path: Path) -> bool:
+    """Return True if an error that reading may have names a file that is neither ``path``, nor in it, nor above it.
+
+    A temporary name of ``path`` is in it (``leftovers.work``).
+    """
+    if not isinstance(error, OSError) or error.errno in _WRITES or not isinstance(error.filename, str | bytes):
+        return False
+    place, own = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
+    temporary = str(place).startswith(str(own.with_name(f".{own.name}.")))
+    return not (temporary or place.is_relative_to(own) or own.is_relative_to(place))
