@@ -384,6 +384,29 @@ def test_a_registration_that_ends_before_its_version_leaves_no_files(
     assert champion_files(store, name).is_dir()
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_model_that_cannot_be_deleted_stays_and_the_next_one_is_registered(
+    store: Store,
+    releasing: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+) -> None:
+    """A bucket may let its user write but not delete: each later registration would fail."""
+    name = f"stays-{type(error).__name__.lower()}"
+    own = replace(candidate(releasing, "toy", "ngame"), dataset=name, judge=passing, under_way=tmp_path / "under way")
+    monkeypatch.setattr(registry, "delete_model", failing(MlflowException("AccessDenied: s3:DeleteObject")))
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        patch.setattr(registry, "log_page", failing(error))
+        registry.register(store.client, store.artifacts, own)
+    notes: list[str] = []
+    monkeypatch.setattr(registry, "report", notes.append)
+    for _ in range(2):  # only the first one finds something to delete
+        assert registry.register(store.client, store.artifacts, own).version == 1
+    (note,) = notes
+    assert note.endswith(f"of {name} that was not completed left in MLflow stays there (AccessDenied: s3:DeleteObject)")
+
+
 def test_a_version_whose_run_is_gone_is_judged_again(
     store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,12 +420,22 @@ def test_a_version_whose_run_is_gone_is_judged_again(
     assert (found.version, found.is_champion) == (1, True)
 
 
-def test_a_model_that_is_replaced_while_it_is_registered_makes_no_version(store: Store, releasing: Workspace) -> None:
+def test_a_model_that_is_replaced_while_it_is_registered_makes_no_version_and_leaves_no_files(
+    store: Store, releasing: Workspace, tmp_path: Path
+) -> None:
     """Another run may pack another model in the same folder; the version must not have a digest that is not its own."""
-    own = replace(candidate(releasing, "toy", "ngame"), dataset="replaced", judge=passing, digest="0" * 64)
+    own = replace(
+        candidate(releasing, "toy", "ngame"),
+        dataset="replaced",
+        judge=passing,
+        digest="0" * 64,
+        under_way=tmp_path / "under way",
+    )
     with pytest.raises(MovedError, match="packed model of replaced/ngame changed while it was registered"):
         registry.register(store.client, store.artifacts, own)
     assert store.client.search_model_versions("name = 'xc-replaced'") == []
+    models = Path(store.artifacts.removeprefix("file://")) / "xc-replaced" / "models"
+    assert not list(filter(Path.is_file, models.rglob("*")))
 
 
 def test_a_version_whose_files_cannot_be_read_back_is_not_deleted(
