@@ -152,7 +152,7 @@ def _model_of(client: Any, version: Any) -> Any | None:
     found = None
     with versions.if_there():
         found = client.get_logged_model(version.source.rpartition("/")[2])
-    return found
+    return found  # noqa: RET504 (the block may end before the assignment)
 
 
 def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
