@@ -183,7 +183,7 @@ def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
     home = _having(code.root, commit, found)
     clone = ["git", "clone", "--quiet", "--no-checkout", "--no-local", "--depth=1"]
     _call([*clone, str(home), str(folder)], folder.parent)
-    _call(["git", "-c", "protocol.version=2", "fetch", "--quiet", "--depth=1", "origin", commit], folder)
+    _call(["git", "-c", "protocol.version=2", "fetch", "--quiet", "--depth=1", str(home), commit], folder)
     _call(["git", "checkout", "--quiet", "--detach", commit], folder)
     if DIFF in found.files:
         _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)

@@ -184,10 +184,12 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_a_rebuild_clones_a_commit_that_no_branch_of_a_shallow_clone_leads_to(
-    repository: Path, tmp_path_factory: Any
+    repository: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after ``git commit --amend`` there: git clones only what branches lead to."""
+    """As after ``git commit --amend`` there: git clones only what branches lead to. A user may rename ``origin``."""
     folder = tmp_path_factory.mktemp("shallow")
+    (folder / "gitconfig").write_text("[clone]\n  defaultRemoteName = upstream\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(folder / "gitconfig"))
     git(folder, "clone", "-q", "--depth=1", f"file://{repository}", "project")
     project, commit = folder / "project", git(repository, "rev-parse", "HEAD")
     git(project, "-c", "user.name=Ada", "-c", "user.email=a@b.c", "commit", "-q", "--amend", "-m", "other")
