@@ -161,3 +161,21 @@ def test_a_difference_that_git_cannot_read_is_named_as_not_recorded(repository: 
     found = checkout(repository)
     assert (found.changed, found.diff) == ((), "")
     assert found.changes.startswith("not recorded: all that differs from the commit (fatal: ")
+
+
+def test_a_new_file_that_is_deleted_meanwhile_hides_no_other_difference(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git adds no file if one of those that it is to add is gone: all was named as not recorded."""
+    read = git._why_new
+
+    def deleted(path: Path, name: str) -> str:
+        why = read(path, name)
+        if name == "b.swp":
+            path.unlink()
+        return why
+
+    for name in ("a", "b.swp"):
+        (repository / name).write_text("x")
+    monkeypatch.setattr(git, "_why_new", deleted)
+    assert (checkout(repository).changed, checkout(repository).left_out) == (("a",), {})

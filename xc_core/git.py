@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -83,8 +84,11 @@ def checkout(folder: Path) -> Checkout:
         return Checkout("none")
     home = Path(root)
     with temporary_folder() as scratch:
+        index = {"GIT_INDEX_FILE": str(scratch / "index")}
+        with suppress(_GitError):  # as of a new file that was deleted meanwhile; the second time it is not listed
+            return _compared(home, commit, index)
         try:
-            return _compared(home, commit, {"GIT_INDEX_FILE": str(scratch / "index")})
+            return _compared(home, commit, index)
         except _GitError as error:
             if reason := storage_reason(error, scratch):
                 raise storage_error(reason, scratch) from error
