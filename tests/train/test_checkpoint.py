@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from torch import Tensor
 from xc_core import artifacts
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
 from xc_core.distributed import ALONE
-from xc_core.errors import StorageError
+from xc_core.errors import StorageError, UnavailableError
 from xc_core.losses import Bce
 from xc_core.train import checkpoint
 from xc_core.train.checkpoint import Checkpoints, _on_cpu, _rows
@@ -234,6 +235,15 @@ def test_an_error_beside_the_training_is_raised(tmp_path: Path) -> None:
     checkpoints.save(task, Position(), History(), beside=True)  # type: ignore[arg-type]
     with pytest.raises(StorageError):
         checkpoints.wait()
+
+
+def test_a_signal_ends_the_first_process_without_the_rows_of_the_others(tmp_path: Path, monkeypatch: Any) -> None:
+    """Ctrl-C reaches them too: it waited for rows that nobody sent, or ended with the error of the lost connection."""
+    gone = UnavailableError("processes that lost contact", expected="all", do="start again")
+    world = SimpleNamespace(size=2, first=True, by_first=lambda work: work(), everyone=Mock(side_effect=gone))
+    monkeypatch.setattr(checkpoint, "save_file", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        Checkpoints(tmp_path / "run", "x", world=world).save(Rows(), Position(), History())  # type: ignore[arg-type]
 
 
 def test_many_changed_rows_are_written_in_parts_without_a_copy_of_all(tmp_path: Path, monkeypatch: Any) -> None:

@@ -129,8 +129,9 @@ class Checkpoints:
         def written() -> None:
             try:
                 write(rows)
-            finally:
+            except Exception:
                 deque(rows, maxlen=0)  # the others send all of theirs before they learn of an error
+                raise
 
         if not self.world.first:
             deque(rows, maxlen=0)
