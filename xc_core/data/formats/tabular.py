@@ -248,7 +248,7 @@ def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str)
         parts = re.findall(r"[^\s,;|'\"\[\]]+", str(name))
         do = "add the label there, or fix the name"
         if parts and ids.keys() >= set(parts):  # another separator, or a list that was written as text
-            do = "write the labels of a cell with ';' between and without brackets, or pass another --label-separator"
+            do += "; if it is several labels, write ';' between them and no brackets, or pass another --label-separator"
     return DataError(found, expected=expected, do=do, where=where)
 
 
