@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,10 +15,12 @@ from assets.release.accepting import acceptance
 from assets.release.deleting import delete
 from assets.release.lineage import Lineage, _environment, _fetch_raw, lineage
 from assets.release.promotion import promote
+from tests import forks
 from tests.cli.conftest import Xc, entry, offered
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.pipelines.conftest import dvc, make_project
+from tests.unprivileged import read_only, writable
 from xc_core.artifacts import read_manifest, sha256_file
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.errors import UnavailableError
@@ -153,6 +156,14 @@ def test_a_version_has_a_lineage_after_its_dataset_was_deleted(project: Workspac
     assert xc("delete", "--dataset", "toy", "--yes").code == 0
     shown = xc("lineage", 1, "--dataset", "toy")
     assert shown.out.startswith("recipe:                     ngame\n"), shown.err
+
+
+def test_who_may_only_read_a_project_is_shown_the_lineage_of_a_version(project: Workspace, xc: Xc) -> None:
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
+    read_only(project.root)
+    shown = forks.run("tests.unprivileged:xc", "lineage", 1, "--dataset", "toy", env=dict(os.environ))
+    writable(project.root)
+    assert shown.stdout.startswith("recipe:                     ngame\n"), shown.stderr
 
 
 def test_the_acceptance_set_is_shown_kept_and_drawn_again(project: Workspace, xc: Xc, tmp_path: Path) -> None:
