@@ -168,3 +168,12 @@ def test_who_may_only_read_the_file_of_a_lock_locks_it_too(tmp_path: Path, monke
     monkeypatch.setattr(Path, "open", Mock(side_effect=[path.open(), PermissionError(errno.EACCES, "Denied", "x")]))
     with pytest.raises(StorageError, match="no permission"):
         locked(path, "the thing").__enter__()
+
+
+def test_a_lock_on_a_read_only_disk_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x"
+    path.write_text("")
+    refusal = OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(Path, "open", Mock(side_effect=[refusal, path.open()]))
+    with locked(path, "the thing"), pytest.raises(BlockingIOError), open(path) as other:  # noqa: PTH123
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -407,6 +407,27 @@ def test_a_model_that_cannot_be_deleted_stays_and_the_next_one_is_registered(
     assert note.endswith(f"of {name} that was not completed left in MLflow stays there (AccessDenied: s3:DeleteObject)")
 
 
+def test_the_next_registration_deletes_no_version_and_no_model_of_another_project(
+    store: Store, releasing: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registration may be killed after its version is there; a copy of a project has its registry, with its paths."""
+    own = replace(candidate(releasing, "toy", "ngame"), dataset="late", judge=passing, under_way=tmp_path / "under way")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(registry, "_check_logged", failing(KeyboardInterrupt()))
+        registry.register(store.client, store.artifacts, own)
+    assert own.under_way is not None
+    assert own.under_way.is_file()
+    assert registry.register(store.client, store.artifacts, own).version == 1
+    assert champion_files(store, "late").is_dir()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(registry, "log_page", failing(KeyboardInterrupt()))
+        registry.register(store.client, store.artifacts, replace(own, digest="other"))
+    models = Path(store.artifacts.removeprefix("file://")) / "xc-late" / "models"
+    assert len(list(models.glob("*/artifacts/MLmodel"))) == 2
+    registry._clear_up(store.client, (tmp_path / "copy").as_uri(), own.under_way)
+    assert len(list(models.glob("*/artifacts/MLmodel"))) == 2
+
+
 def test_a_version_whose_run_is_gone_is_judged_again(
     store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

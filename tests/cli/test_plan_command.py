@@ -215,6 +215,8 @@ def test_what_is_asked_for_reaches_the_estimate(
     ended = xc("plan", *SIZES, "--devices", "4xcpu")  # all of them here; the stage corpus runs in one process
     (warning,) = [line for line in ended.out.splitlines() if line.startswith("warning")]
     assert warning == "warning: encoder in 4 processes (12.0 GB) needs more memory than this machine has (11.5 GB)"
+    costs[0] = Cost("corpus", 59.5, 8e9, 1e6)
+    assert "warning" not in xc("plan", *SIZES, "--devices", "2xcpu").out
 
 
 def test_the_smallest_data_can_be_planned_and_nothing_smaller(

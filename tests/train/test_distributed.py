@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from xc_core.ann import ExactIndex
 from xc_core.data.labels import LabelMatrix
 from xc_core.devices import CPU, Device
 from xc_core.distributed import ALONE, World, _own_device, alone, joined
-from xc_core.errors import MovedError, UsageError
+from xc_core.errors import MovedError, ShortageError, StorageError, UsageError
 from xc_core.sampling import Documents, Importance, Random
 from xc_core.train.parallel import check_draws
 
@@ -51,6 +53,20 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="2 processes started for a training") as caught:
         alone("a training")
     assert "--nproc-per-node=1" in caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), StorageError),
+        (MemoryError("x"), ShortageError),
+        (MovedError("x", expected="y", do="z"), MovedError),
+        (ValueError("x"), ValueError),
+    ],
+)
+def test_what_the_first_process_could_not_do_is_explained(error: Exception, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        ALONE.by_first(Mock(side_effect=error))
 
 
 def test_a_process_takes_the_card_that_torchrun_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
