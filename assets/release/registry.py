@@ -203,8 +203,8 @@ def _registering(client: Any, artifact_root: str, candidate: Candidate) -> Itera
         try:
             _clear_up(client, artifact_root, candidate.under_way)
         except Exception as error:  # as of a store that lets nobody delete
-            left = f"what a registration of {candidate.dataset} that was not completed left in MLflow"
-            report(f"note: {left} stays there ({first_line(error)})")
+            left = f"files of a registration of {candidate.dataset} that was not completed"
+            report(f"note: {left} stay in MLflow ({first_line(error)})")
         try:
             yield
         except Exception:

@@ -404,7 +404,7 @@ def test_a_model_that_cannot_be_deleted_stays_and_the_next_one_is_registered(
     for _ in range(2):  # only the first one finds something to delete
         assert registry.register(store.client, store.artifacts, own).version == 1
     (note,) = notes
-    assert note.endswith(f"of {name} that was not completed left in MLflow stays there (AccessDenied: s3:DeleteObject)")
+    assert note.endswith(f"{name} that was not completed stay in MLflow (AccessDenied: s3:DeleteObject)")
 
 
 def test_the_next_registration_deletes_no_version_and_no_model_of_another_project(
