@@ -42,7 +42,7 @@ ADVERSARIAL = register(
             ),
             loss=NegativeSampling(  # (6)
                 temperature=_SCALE,
-                regulariser=1e-3,  # lambda
+                regulariser=1e-2,  # lambda
             ),
             table=TableConfig(
                 start="zero",  # w_y = 0
@@ -82,18 +82,19 @@ UNIFORM_NS = _beside(
     "negative sampling, uniform noise, as in Bamler and Mandt",
     scores=_NO_BIAS,
     negatives={"kind": "uniform", "positives": 0, "draws": 1},  # p_n = 1 / L
+    loss={"regulariser": 2e-2},  # lambda
 )
 FREQ_NS = _beside(
     "freq-ns",
     "negative sampling, frequency noise (word2vec)",
     negatives={"kind": "frequency", "positives": 0, "draws": 1},  # p_n = share of train pairs
-    loss={"regulariser": 1e-2},  # lambda
+    loss={"regulariser": 2e-2},  # lambda
 )
 NCE = _beside(
     "nce",
     "NCE, Gutmann and Hyvaerinen, 2010, the tree as base",
     scores=_NO_BIAS,
-    loss={"kind": "nce", "temperature": _SCALE, "bias": 8.0},  # about log L
+    loss={"kind": "nce", "temperature": _SCALE, "bias": 14.0},  # above log L
 )
 OVE = _beside(
     "ove",
@@ -101,6 +102,7 @@ OVE = _beside(
     scores=_NO_BIAS,
     negatives={"kind": "uniform", "positives": 0, "draws": 1},
     loss={"kind": "one-vs-each", "temperature": _SCALE},
+    table={"weight_decay": 0.5},  # the prior
 )
 ANR = _beside(
     "anr",
