@@ -15,6 +15,7 @@ from tests.conftest import TOY_CHANGES
 from tests.unprivileged import read_only, writable
 from xc_core.chain import Workspace
 from xc_core.params import deep_merged
+from xc_core.sqlite import sqlite_address
 
 
 def asked(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -22,8 +23,10 @@ def asked(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def closed(own: Workspace, xc: Xc) -> Iterator[Workspace]:
+def closed(own: Workspace, xc: Xc, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     """Return a project with an acceptance set and a registry, that may only be read."""
+    uri = sqlite_address(own.state / "mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # MLflow keeps that of other tests
     assert xc("acceptance", *TOY).code == 0
     assert xc("doctor").code == 0
     (own.state / "lock" / "files").unlink(missing_ok=True)  # only who writes settings or timings needs it
