@@ -22,8 +22,10 @@ from __future__ import annotations
 import difflib
 import reprlib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
+
+from xc_core.visible import listed
 
 _MOST_FOUND: Final = 900
 """Characters that a message shows of what was found and of the place; input of any length can be in it."""
@@ -145,6 +147,11 @@ def preview(text: str | bytes, limit: int = 60) -> str:
     """Return ``text`` quoted and cut to ``limit`` characters, control characters escaped."""
     shown = repr(text if isinstance(text, str) else text.decode("utf-8", "backslashreplace"))
     return shown if len(shown) <= limit else shown[: limit - 4] + "...'"
+
+
+def previews(names: Sequence[str]) -> str:
+    """Return the first names, each as a ``preview``, and how many more there are."""
+    return listed([preview(name) for name in names])
 
 
 def bare(name: object, limit: int = 80) -> str:

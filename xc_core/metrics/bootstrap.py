@@ -53,22 +53,16 @@ def resamples(random: np.random.Generator, size: int, count: int) -> Iterator[F6
         yield np.bincount(random.integers(0, max(size, 1), size), minlength=size).astype(np.float64)
 
 
-def quantiles(drawn_RM: F64, shares: tuple[float, float]) -> F64:
-    """Return two quantiles of M metrics over R resamples (2 x M).
+def interval(drawn_RM: F64, tables: Sequence[F64]) -> F64:
+    """Return the ends of the intervals of M metrics (2 x M): quantiles over R resamples.
 
-    Resamples in which a metric is nan are left out; its quantiles are nan if none remains.
+    Resamples in which a metric is nan are left out; its ends are nan if none remains. Metrics of which a bootstrap says
+    too little have other ends: those of few documents (``of_few``), and those of which all resamples are the same
+    (``of_same``). ``tables`` are those of ``of_few``.
     """
     ends = np.full((2, drawn_RM.shape[1]), np.nan)
     known = np.isfinite(drawn_RM).any(axis=0)
-    ends[:, known] = np.nanquantile(drawn_RM[:, known], shares, axis=0)
-    return ends
-
-
-def widened(ends: F64, tables: Sequence[F64]) -> F64:
-    """Return the ends of bootstrap intervals (2 x M), or others for metrics of which a bootstrap says too little.
-
-    Those are metrics of few documents (``of_few``), and metrics of which all resamples are the same (``of_same``).
-    """
+    ends[:, known] = np.nanquantile(drawn_RM[:, known], ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
     few, few_M = of_few(tables)
     same_M = ~few_M & (ends[1] - ends[0] < _SAME)  # False for nan
     return np.where(few_M, few, np.where(same_M, of_same(tables), ends))

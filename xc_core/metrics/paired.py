@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.metrics.bootstrap import columns, grouped, percent, quantiles, resamples, widened
+from xc_core.metrics.bootstrap import columns, grouped, interval, percent, resamples
 from xc_core.metrics.ranking import PerDocument
 from xc_core.seeds import generator
 
@@ -39,7 +39,7 @@ def differences(ours: PerDocument, theirs: PerDocument) -> dict[str, Difference]
     Both models are evaluated on the same resamples of documents (above ``GROUPS``: of random groups of documents), so
     the difficulty of a document cancels out. Intervals of (nan, nan) belong to metrics that no resample defines. A
     metric of fewer than ``FEW`` documents, or with the same difference for all of them, has another interval
-    (``widened``). Raises ValueError for different numbers of documents.
+    (``interval``). Raises ValueError for different numbers of documents.
     """
     names = [name for name in ours.num if name in theirs.num]
     tables = [columns(figures, names) for figures in (ours, theirs)]
@@ -52,7 +52,7 @@ def differences(ours: PerDocument, theirs: PerDocument) -> dict[str, Difference]
     ours_RM, theirs_RM = percent(np.array(sums)).swapaxes(0, 1)
     drawn = ours_RM - theirs_RM
     points = percent(tables[0].sum(0)) - percent(tables[1].sum(0))
-    low, high = widened(quantiles(drawn, (0.025, 0.975)), tables)
+    low, high = interval(drawn, tables)
     differing = np.count_nonzero(tables[0][:, : len(names)] != tables[1][:, : len(names)], axis=0)
     return {
         name: Difference(float(points[i]), float(low[i]), float(high[i]), int(differing[i]))

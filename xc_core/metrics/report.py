@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.metrics.bootstrap import LEVEL, columns, grouped, percent, quantiles, resamples, widened
+from xc_core.metrics.bootstrap import columns, grouped, interval, percent, resamples
 from xc_core.metrics.names import BINS, KS
 from xc_core.metrics.ranking import PerDocument, hits, per_document
 from xc_core.seeds import generator
@@ -63,20 +63,20 @@ def intervals(figures: PerDocument, *, seed: int) -> dict[str, tuple[float, floa
 
     Above ``GROUPS`` documents, random groups of documents are drawn. Resamples in which a metric is undefined are left
     out; the interval is (nan, nan) if none remains. A metric of fewer than ``FEW`` documents, or with the same figure
-    for all documents, has another interval (``widened``).
+    for all documents, has another interval (``interval``).
     """
     names, random = list(figures.num), generator(seed, "bootstrap")
     whole = columns(figures, names)
     table = grouped(whole, random)
     drawn = percent(np.stack([weights @ table for weights in resamples(random, len(table), BOOTSTRAPS)]))
-    ends = widened(quantiles(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)), [whole])
+    ends = interval(drawn, [whole])
     return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
 
 
 def possible(ends: dict[str, tuple[float, float]], most: int | None) -> dict[str, tuple[float, float]]:
     """Cut the intervals of P@k at m / k if no document has more than m = ``most`` labels, and m is smaller than k.
 
-    Only ``widened`` exceeds it, which counts documents with any figure.
+    Only ``of_few`` and ``of_same`` exceed it, which count documents with any figure.
     """
     limits = {f"P_at_{k}": 100 * most / k for k in KS if most is not None and most < k}
     return {name: (low, min(high, limits.get(name, high))) for name, (low, high) in ends.items()}

@@ -26,9 +26,8 @@ from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find,
 from xc_core.data.formats.csv_rows import LONGEST
 from xc_core.data.formats.tables import ENDINGS, KNOWN, Batch, batches, column_names, first_row, is_lines
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
-from xc_core.errors import DataError, MissingError, nearest, preview
+from xc_core.errors import DataError, MissingError, nearest, preview, previews
 from xc_core.progress import report
-from xc_core.visible import listed
 
 _ROWS = 8192
 """Labels in a block, if their names are in the column of the documents."""
@@ -198,7 +197,7 @@ def _block(batch: Batch, path: Path, first: int, *, with_labels: bool, by_text: 
 def _report_unused(path: Path) -> None:
     unused = [name for name in column_names(path) if name not in KNOWN]
     if unused:
-        report(f"{path.name}: ignored columns: {listed([preview(name) for name in unused])}")
+        report(f"{path.name}: ignored columns: {previews(unused)}")
 
 
 def _columns(own: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
@@ -208,7 +207,7 @@ def _columns(own: list[str], path: Path, *, with_labels: bool) -> dict[str, str 
     if have.keys() & set(body) and len(body) <= 2 and len(have) == len(own) and not lacks:
         return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": have.get("uid")}
     names = [*own, *(name for name in column_names(path) if name not in own)]
-    found = f"the columns {listed([preview(name) for name in names])}"
+    found = f"the columns {previews(names)}"
     if not have.keys() & set(body):
         found, expected = found + nearest("text", names), "a column text, or title and content" + "; and labels" * lacks
     elif lacks:
@@ -278,7 +277,7 @@ def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
     names = column_names(path)
     if "uid" not in names:
         raise DataError(
-            f"the columns {listed([preview(name) for name in names])}{nearest('uid', names)}",
+            f"the columns {previews(names)}{nearest('uid', names)}",
             expected="the column uid, and text or title and content",
             do="add the column uid",
             where=path.name,

@@ -28,10 +28,9 @@ from xc_core.data.formats.json_rows import object_of, wrong_line
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
-from xc_core.errors import DataError, preview
+from xc_core.errors import DataError, preview, previews
 from xc_core.progress import report
 from xc_core.shapes import I64, Array, Bool
-from xc_core.visible import listed
 
 _TEXT = [("uid", pa.string()), ("title", pa.string()), ("content", pa.string())]
 _TARGET = [("target_ind", pa.list_(pa.int64())), ("target_rel", pa.list_(pa.float64()))]
@@ -117,7 +116,7 @@ def _report_ignored(raw: bytes, path: Path, schema: pa.Schema) -> None:
     with suppress(ValueError, RecursionError):  # a huge number or a deep list in such a field, which Arrow skips
         ignored = [name for name in json.loads(raw[: raw.index(b"\n")]) if name not in schema.names]
     if ignored:
-        report(f"{path.name}: ignored fields: {listed([preview(name) for name in ignored])}")
+        report(f"{path.name}: ignored fields: {previews(ignored)}")
 
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
