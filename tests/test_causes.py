@@ -150,7 +150,7 @@ def test_a_file_that_may_not_be_written_is_named_with_its_owner_and_mode_and_tho
 
 
 def test_a_user_who_does_not_own_the_file_asks_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second user of a project was told to fix what only the first one can."""
+    """Only the owner can give the permission, so the message does not advise anybody else to fix it."""
     for user, do in ((0, "fix the permission ("), (tmp_path.stat().st_uid, "fix the permission (")):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
         assert storage_error("no permission (x)", tmp_path / "mlflow.db").do.startswith(do)
@@ -223,4 +223,4 @@ def test_of_a_folder_that_cannot_be_copied_the_first_error_is_reported(
     first = listed.value.args[0][0][0]
     assert error.found.startswith(found.format(copy=copy, source=first, target=copy / Path(first).name))
     assert error.do.startswith(do)
-    assert storage_reason(shutil.Error("one of another kind"), tmp_path) == ""
+    assert storage_reason(shutil.Error("a different kind"), tmp_path) == ""

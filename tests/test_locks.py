@@ -158,7 +158,7 @@ def test_a_process_of_another_user_is_an_owner_that_runs(tmp_path: Path, monkeyp
 
 
 def test_who_may_only_read_the_file_of_a_lock_locks_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a command that only shows something, in the project of another user."""
+    """As a command that only shows something, in a project that belongs to somebody else."""
     path = tmp_path / "x"
     path.write_text("")
     path.chmod(0o444)

@@ -46,7 +46,7 @@ def locked(
 
 
 def _opened(path: Path) -> TextIO:
-    """Open the file of a lock. Who may only read it, as in the project of another user, can lock it too."""
+    """Open the file of a lock; without permission to write it, for reading, which is enough to lock it."""
     try:
         return path.open("a+")
     except OSError as error:

@@ -235,7 +235,7 @@ def _clear_up(client: Any, artifact_root: str, under_way: Path | None) -> None:
 def _discard(client: Any, artifact_root: str, run: Any) -> None:
     """Delete the models of a run that were not registered: on a full disk each attempt would leave one more.
 
-    Those of another project stay: a copy of a project has its registry, with its paths.
+    Models in other projects stay: the copy of a project has its registry, whose paths lead to the original.
     """
     for model in client.search_logged_models([run.experiment_id], filter_string=f"source_run_id = '{run.run_id}'"):
         folder = local_folder(model.artifact_location)
