@@ -13,6 +13,12 @@ from xc_core.leftovers import remove_leftovers, scratch
 from xc_core.sqlite import sqlite_address, sqlite_file
 
 
+def missing(uri: str) -> Path | None:
+    """Return the file of ``uri`` if it is a file that is not there."""
+    file = sqlite_file(uri)
+    return None if file is None or file.exists() else file
+
+
 def made(uri: str) -> None:
     """Make the database of ``uri`` if it is a file that is not there; raise StorageError if its disk refuses that.
 
@@ -22,8 +28,8 @@ def made(uri: str) -> None:
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    file = sqlite_file(uri)
-    if file is None or file.exists():
+    file = missing(uri)
+    if file is None:
         return
     file = file.resolve()  # a link stays one
     with writing(file), suppress(ConfigError):  # of a path that an address cannot name: MLflow makes another file

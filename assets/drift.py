@@ -29,7 +29,7 @@ def data_drift(context: dg.AssetExecutionContext, project: Project, pipes: Stage
     assert recipe is not None
     call(context, pipes, project, ["drift", "--dataset", dataset, "--recipe", recipe])
     record = read_record(project.workspace, dataset, recipe)
-    if record is None:
+    if record is None or not record.holds(project.workspace, dataset, recipe):
         raise dg.Failure("`xc drift` left no record")
     return dg.MaterializeResult(metadata=metadata(record))
 

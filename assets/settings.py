@@ -67,6 +67,11 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     return MlflowSettings(uri, files, root / ".xc" / "lock" / "mlflow")
 
 
+def is_unused(root: Path) -> bool:
+    """Return True if MLflow would be asked in the project, where nothing was recorded yet."""
+    return not any(map(os.environ.get, (TRACKING_URI, REGISTRY_URI))) and not (root / ".xc" / "mlflow").is_dir()
+
+
 def _given(variable: str) -> str:
     """Return the address, or path, in an environment variable; empty if there is none."""
     uri = os.environ.get(variable) or ""

@@ -49,7 +49,7 @@ _POOL_SIZES: Final = ("MLFLOW_SQLALCHEMYSTORE_POOL_SIZE", "MLFLOW_SQLALCHEMYSTOR
 def connect(uri: str, lock: Path) -> Any:
     """Return a client of ``uri`` after a first connection.
 
-    It connects to a sqlite file under ``lock``, because processes that create one at the same time crash.
+    A sqlite file that is not there is created under ``lock``: processes that do this at the same time crash.
     """
     import mlflow
 
@@ -59,14 +59,15 @@ def connect(uri: str, lock: Path) -> Any:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
-    is_file = sqlite_file(uri) or sqlite_file(os.environ.get(REGISTRY_URI, ""))
-    if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
+    addresses = (uri, os.environ.get(REGISTRY_URI, ""))
+    if any(map(sqlite_file, addresses)) and not any(os.environ.get(name) for name in _POOL_SIZES):
         os.environ.setdefault(_POOL, "NullPool")
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        first = locked(lock, "the first connection to MLflow", patience=_PATIENCE) if is_file else nullcontext()
+        new = any(map(database.missing, addresses))
+        first = locked(lock, "the first connection to MLflow", patience=_PATIENCE) if new else nullcontext()
         with first, first_contact(uri):
-            for address in (uri, os.environ.get(REGISTRY_URI, "")):
+            for address in addresses:
                 database.made(address)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
             client.search_experiments(max_results=1)

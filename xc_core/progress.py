@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+from xc_core.errors import StorageError
 from xc_core.visible import counted
 
 Listener = Callable[[str], None]
@@ -74,6 +75,15 @@ def report(line: str) -> None:
     """Send one line to every listener."""
     for listener in _listeners:
         listener(line)
+
+
+@contextmanager
+def optional(what: str) -> Iterator[None]:
+    """Report ``what`` instead of a StorageError in the block: who only reads a project, or has a full disk, goes on."""
+    try:
+        yield
+    except StorageError as error:
+        report(f"note: {what}: {error.found}")
 
 
 def report_paced(kind: str, line: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from assets.release import aliases, versions
 from assets.release.champions import has_packed_model
 from assets.release.client import client_of
-from assets.settings import hide_secrets, mlflow_settings
+from assets.settings import hide_secrets, is_unused, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import RefusedError, StorageError, XCError
@@ -17,6 +17,17 @@ from xc_core.errors import RefusedError, StorageError, XCError
 def check() -> Iterator[Finding]:
     """Report whether the tracking server answers and which champions there are (entry point ``xc.checks``)."""
     workspace = Workspace.find()
+    if is_unused(workspace.root):
+        yield Finding("note", "MLflow has no database yet: no stage was logged and no model registered")
+    else:
+        yield from _registry(workspace)
+    for dataset, recipe in workspace.params.experiments():
+        if digest := _packed(workspace, dataset, recipe):
+            yield Finding("ok", f"packed model of {dataset}/{recipe}: {digest[:12]}")
+
+
+def _registry(workspace: Workspace) -> Iterator[Finding]:
+    """Report on the server and its champions."""
     settings = mlflow_settings(workspace.root)
     with client_of(workspace) as client:
         yield Finding("ok", f"MLflow answers at {settings.shown}")
@@ -26,9 +37,6 @@ def check() -> Iterator[Finding]:
         if versions.registry_is_new(client) and has_packed_model(workspace):
             shown = hide_secrets(settings.registry)
             yield Finding("note", f"the registry at {shown} is new: it has no model, but the project has some")
-    for dataset, recipe in workspace.params.experiments():
-        if digest := _packed(workspace, dataset, recipe):
-            yield Finding("ok", f"packed model of {dataset}/{recipe}: {digest[:12]}")
 
 
 def _packed(workspace: Workspace, dataset: str, recipe: str) -> str | None:

@@ -409,6 +409,14 @@ def test_doctor_names_the_champion(released: Released, project: Workspace, store
     ]
 
 
+def test_doctor_makes_no_database(fresh: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may only read the project could not make one."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (finding,) = health.check()
+    assert (finding.level, finding.text[:28]) == ("note", "MLflow has no database yet: ")
+    assert not (fresh.state / "mlflow").exists()
+
+
 def test_a_dataset_without_a_champion_has_no_folder_and_a_note(declared: Registry, fresh: Workspace) -> None:
     assert champions.champion(fresh, declared.dataset) is None
     found = [(finding.level, finding.text) for finding in health.check()]

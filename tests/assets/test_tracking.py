@@ -440,17 +440,19 @@ def test_a_size_of_the_pool_that_a_user_has_set_is_kept(
     connect(store.uri, store.lock)
 
 
-def test_a_first_connection_waits_for_another_one_to_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, before = list[str](), time.monotonic()
+def test_a_first_connection_waits_for_another_one_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, before, uri, lock = list[str](), time.monotonic(), sqlite_address(tmp_path / "new.db"), tmp_path / "lock"
     with monkeypatch.context() as patched:
         patched.setattr(waiting, "_QUIET_SECONDS", 0.01)
         patched.setattr(waiting, "report", lines.append)
         patched.setattr(tracking, "_PATIENCE", 0.2)
-        with locked(store.lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
-            connect(store.uri, store.lock)
+        with locked(lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
+            connect(uri, lock)
     assert time.monotonic() - before > 0.2
     assert lines == [], "MLflow was not asked: the time of its answer begins when the other process has ended"
-    assert connect(store.uri, store.lock)
+    assert connect(uri, lock)
+    with locked(lock, "another one"):
+        assert connect(uri, lock), "the database is there"
 
 
 @pytest.mark.parametrize("own", [None, "300"])

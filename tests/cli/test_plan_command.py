@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Xc
+from tests import forks
+from tests.cli.conftest import NGAME, Xc
+from tests.unprivileged import bound, read_only, writable
 from xc_core import memory
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.cli.main import main
 from xc_core.cli.plan import _recipe, _time, table
 from xc_core.params import deep_merged
 from xc_core.planning import on_gpu, pilots, planned
@@ -28,15 +32,22 @@ SIZES = ("--documents", "3000", "--labels", "200", "--tokens", "12")
 BAG = ("--set", "encoder.encoder.name=bag", "--dim", "16")
 
 
+FEW = {"SIZES": (60, 120), "_FEW": 64, "_MANY": 256, "_RUNS": {"corpus": 2}, "_GRAPH": 128, "_QUERIES": 16}
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run pilots of a few documents."""
-    monkeypatch.setattr(pilots, "SIZES", (60, 120))
-    monkeypatch.setattr(pilots, "_FEW", 64)
-    monkeypatch.setattr(pilots, "_MANY", 256)
-    monkeypatch.setattr(pilots, "_RUNS", {"corpus": 2})
-    monkeypatch.setattr(pilots, "_GRAPH", 128)
-    monkeypatch.setattr(pilots, "_QUERIES", 16)
+    for name, value in FEW.items():
+        monkeypatch.setattr(pilots, name, value)
+
+
+def unprivileged() -> None:
+    """Run ``xc`` with pilots of a few documents, as a user whom permissions bind."""
+    for name, value in FEW.items():
+        setattr(pilots, name, value)
+    bound()
+    main()
 
 
 @pytest.mark.usefixtures("quick")
@@ -52,6 +63,17 @@ def test_every_stage_of_made_up_data_is_planned_and_rates_are_kept(xc: Xc, fresh
     again = xc("plan", *SIZES, *BAG)
     assert "using the rates of an earlier call" in again.err
     assert "ngame with changes: 3,000 documents of 12 tokens, 200 labels of 6; one process on cpu" in again.out
+
+
+def test_a_project_that_may_only_be_read_is_planned(own: Workspace) -> None:
+    """The rates are measured among the temporary files, and not kept."""
+    shutil.rmtree(own.state / "lock", ignore_errors=True)
+    read_only(own.root)
+    ended = forks.run("tests.cli.test_plan_command:unprivileged", "plan", *NGAME, env=dict(os.environ))
+    writable(own.root)
+    assert ended.returncode == 0, ended.stderr
+    assert "note: the rates are not kept: no permission" in ended.stderr
+    assert not (own.state / "plan").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +25,12 @@ def asked(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def closed(own: Workspace, xc: Xc, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    """Return a project with an acceptance set and a registry, that may only be read."""
+    """Return a project with an acceptance set and a registry, that may only be read. It has no file of a lock."""
     uri = sqlite_address(own.state / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # MLflow keeps that of other tests
     assert xc("acceptance", *TOY).code == 0
     assert xc("doctor").code == 0
-    (own.state / "lock" / "files").unlink(missing_ok=True)  # only who writes settings or timings needs it
+    shutil.rmtree(own.state / "lock")
     read_only(own.root)
     yield own
     writable(own.root)
@@ -44,6 +45,7 @@ def closed(own: Workspace, xc: Xc, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         ("compare", *TOY, "ngame:classifier", "ngame:label_text"),
         ("acceptance", *TOY),
         ("doctor",),
+        ("drift", *TOY),
     ],
     ids=lambda command: command[0],
 )

@@ -125,7 +125,8 @@ def test_the_asset_data_drift_shows_the_answer_its_reasons_and_all_figures(toy: 
         documents_since_model=0, new_recall=None, test_recall=91.0, refreshed=True,
     )  # fmt: skip
     verdict = drift.Verdict(drift.Answer.RETRAIN, ["one reason", "another"])
-    drift.Record("c", "m", figures, verdict).write(toy.workspace, "toy", "ngame")
+    now = drift.versions(toy.workspace, "toy", "ngame")
+    drift.Record(*now, figures, verdict).write(toy.workspace, "toy", "ngame")
     result = toy.run("drift", KEY)
     assert toy.calls == ["drift --dataset toy --recipe ngame"]
     (event,) = result.asset_materializations_for_node("data_drift")
@@ -134,6 +135,12 @@ def test_the_asset_data_drift_shows_the_answer_its_reasons_and_all_figures(toy: 
         "untrained_labels": 2, "documents_since_training": 60, "query_auc": 0.87654, "documents_since_model": 0,
         "test_recall": 91.0, "refreshed": True,
     }  # fmt: skip
+
+
+def test_the_asset_data_drift_does_not_show_an_earlier_answer(toy: Recorded) -> None:
+    """The command does not fail if its answer cannot be kept."""
+    drift.Record("c", "m", None, drift.Verdict(drift.Answer.NOTHING, [])).write(toy.workspace, "toy", "ngame")
+    assert not toy.run("drift", KEY).success
 
 
 def test_only_the_mode_refresh_refreshes(toy: Recorded) -> None:

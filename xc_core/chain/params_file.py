@@ -219,6 +219,8 @@ class ParamsFile:
 
     def _rewrite(self, edit: Callable[[str], str]) -> None:
         self.read()  # raises the error of a file that cannot be edited
+        if edit(present := text_of(self.path)) == present:  # which needs no permission to write
+            return
         with locked(self.lock, f"an edit of {FILE}", patience=_EDIT_SECONDS):
             before = text_of(self.path)
             after = edit(before)

@@ -9,6 +9,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from xc_core.chain.status import State, Status, depends, states
 from xc_core.chain.workspace import Workspace, working
 from xc_core.distributed import World, alone, joined
 from xc_core.environment import checkpoint_seconds, device_name
-from xc_core.errors import MissingError, MovedError, XCError
+from xc_core.errors import MissingError, MovedError, StorageError, XCError
 from xc_core.locks import locked
 from xc_core.memory import give_back
 from xc_core.params import plain
@@ -141,7 +142,13 @@ def _started(job: _Job, *, force: bool) -> Ran:
 def _lead(job: _Job, world: World, *, force: bool) -> Ran:
     """Run the stage, if it is due, as the process that writes; tell the others of its group."""
     name, (dataset, recipe) = job.stage.name, job.partition.place
-    with locked(job.scratch("lock"), job.name), working(job.workspace, dataset):
+    with ExitStack() as locks:
+        refused = None
+        try:
+            locks.enter_context(locked(job.scratch("lock"), job.name))
+            locks.enter_context(working(job.workspace, dataset))
+        except StorageError as error:  # who may not write can still use a stage that is up to date
+            refused = error
         kept = _checked(job) is Status.KEPT and job.keeps
         before = job.depends()
         if kept and name in TRAINED:
@@ -150,6 +157,8 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
             report(f"{name}: {'kept, trained on older data' if kept and name in TRAINED else 'up to date'}")
             world.of_first("")
             return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, name, dataset, recipe))
+        if refused is not None:
+            raise refused
         if job.refresh and name in TRAINED:
             check_trained(job.workspace, job.stage, job.partition)
         if job.function == "refresh":

@@ -19,10 +19,10 @@ from xc_core.chain.registry import versioned_stages
 from xc_core.chain.status import State, states
 from xc_core.cli.options import dataset_option
 from xc_core.cli.tables import show_next
-from xc_core.errors import MissingError, StorageError, XCError, nearest
+from xc_core.errors import MissingError, XCError, nearest
 from xc_core.lifecycle.drift import read_record
 from xc_core.params import plain
-from xc_core.progress import report
+from xc_core.progress import optional, report
 
 _STALE = 1
 """Exit code of ``xc status`` if something is out of date."""
@@ -83,11 +83,9 @@ def _places(workspace: Workspace, dataset: str | None, recipe: str | None) -> li
 
 
 def _keep_settings(workspace: Workspace, partition: Partition) -> None:
-    """Write the settings files; who only reads the project, or has a full disk, goes on without."""
-    try:
+    """Write the settings files, if they can be written."""
+    with optional("the settings files, which DVC compares, are not written"):
         write_settings(workspace, partition)
-    except StorageError as error:
-        report(f"note: the settings files, which DVC compares, are not written: {error.found}")
 
 
 def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[State]:

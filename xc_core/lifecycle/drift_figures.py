@@ -27,13 +27,11 @@ _RECALL: Final = "R_at_10"
 
 
 def judged(workspace: Workspace, dataset: str, recipe: str) -> Record:
-    """Measure the model of an experiment, apply the rule, and write the record."""
+    """Measure the model of an experiment, and apply the rule."""
     limits = workspace.params.experiment(dataset, recipe).dataset.drift
     corpus, model = versions(workspace, dataset, recipe)
     figures = measured(workspace, dataset, recipe, limits) if model else None
-    record = Record(corpus, model, figures, decide(figures, limits))
-    record.write(workspace, dataset, recipe)
-    return record
+    return Record(corpus, model, figures, decide(figures, limits))
 
 
 def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfig) -> Figures:

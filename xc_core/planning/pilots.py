@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised
-from xc_core.leftovers import scratch
+from xc_core.leftovers import scratch, temporary_folder
 from xc_core.params import MOST_WHOLE, deep_merged
 from xc_core.planning.budget import shortened, training_seconds
 from xc_core.planning.world import World
@@ -228,7 +229,7 @@ class Rates:
 def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: Source) -> Rates:
     """Run the pilots of recipe ``base`` with ``changes``, in the state folder of ``workspace``, and time searches.
 
-    The folders of the pilots are deleted.
+    If the state may not be written, they run among the temporary files. The folders of the pilots are deleted.
     """
     pilots: list[Pilot] = []
     width = 0
@@ -237,7 +238,11 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
         documents = counted(sum(source.sizes(size)), "document")
         report(f"plan: running {base}{' with changes' if changes else ''} on {documents}")
         runs = {} if number == 0 and len(sizes) > 2 else _RUNS
-        with scratch(workspace.state / NAME) as folder, quiet():
+        with ExitStack() as stack, quiet():
+            try:
+                folder = stack.enter_context(scratch(workspace.state / NAME))
+            except OSError:
+                folder = stack.enter_context(temporary_folder())
             pilot, width = _run(Workspace(folder), base, changes, source, size, runs)
             pilots.append(pilot)
     report("plan: timing searches")

@@ -29,7 +29,7 @@ from xc_core.planning.pilots import Rates, Source, Timed, measured
 from xc_core.planning.stage_bytes import held_bytes, written_bytes
 from xc_core.planning.stage_costs import Case
 from xc_core.planning.world import World
-from xc_core.progress import report
+from xc_core.progress import optional, report
 from xc_core.recipes import Recipe, find_recipe
 
 _FORMAT: Final = 3
@@ -89,7 +89,8 @@ def rates_of(workspace: Workspace, subject: Subject, *, again: bool = False) -> 
             report("plan: using the rates of an earlier call; --force measures again")
             return kept
     found = _measured(workspace, subject)
-    workspace.write(path, found.as_json())
+    with optional("the rates are not kept"):
+        workspace.write(path, found.as_json())
     return found
 
 
