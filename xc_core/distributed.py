@@ -93,9 +93,12 @@ class World:
         if self.first:
             try:
                 work()
+            except XCError as failed:
+                error = failed
             except Exception as failed:
-                if (error := failed if isinstance(failed, XCError) else explanation(failed)) is None:
+                if (error := explanation(failed)) is None:
                     raise
+                error.__cause__ = failed
         if found := self.of_first(error):
             raise found
 

@@ -65,8 +65,9 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_the_first_process_could_not_do_is_explained(error: Exception, kind: type[Exception]) -> None:
-    with pytest.raises(kind):
+    with pytest.raises(kind) as caught:
         ALONE.by_first(Mock(side_effect=error))
+    assert error in (caught.value, caught.value.__cause__), "xc --debug shows it"
 
 
 def test_a_process_takes_the_card_that_torchrun_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
