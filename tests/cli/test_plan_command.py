@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -165,6 +166,25 @@ def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> N
     searched = 2 * train * labels * 32 / 1e9
     assert four.pop("encoder") - searched == pytest.approx((one.pop("encoder") - searched) / 4), "M1 searches alone"
     assert four == pytest.approx({name: seconds / 4 for name, seconds in one.items()})
+
+
+def test_a_table_that_m1_trains_along_takes_time_on_a_gpu_too() -> None:
+    """A row per label, as wide as one head; each process computes it whole."""
+    world, labels, train = World.of_sizes(1_000_000, 1_000, 12, 6, 2), 1_000, 810_000
+    recorded: dict[str, Any] = {
+        "tokens_per_second": math.inf, "step_seconds": 1.0, "step_documents": 100, "step_width": 16,
+        "pairs_per_second": 1e9,
+    }  # fmt: skip
+    for processes in (1, 4):
+        cases = (Case(RECIPES[name], world, 32, processes) for name in ("renee", "unidec", "astra"))
+        renee, unidec, astra = (on_gpu._seconds(case, recorded)["encoder"] for case in cases)
+        assert renee == pytest.approx(RECIPES["renee"].encoder.epochs * 3 * (train + labels) * labels * 32 / 1e9)
+        searched = [
+            on_gpu.searches(Case(RECIPES[name], world, 32))["encoder"][0].queries for name in ("unidec", "astra")
+        ]
+        unidec, astra = (own - asked * labels * 32 / 1e9 for own, asked in zip((unidec, astra), searched, strict=True))
+        assert unidec == pytest.approx(RECIPES["unidec"].encoder.epochs * train / 100 * 32 / 2 / 16)
+        assert astra == pytest.approx(RECIPES["astra"].encoder.epochs * (train + labels) / 100 * 32 / 16)
 
 
 def test_an_unknown_encoder_is_refused_before_the_dataset_is_tokenised(xc: Xc, fresh: Workspace) -> None:

@@ -17,11 +17,15 @@ from xc_core.planning.estimator import Cost, Estimator
 from xc_core.planning.pilots import Rates
 from xc_core.planning.stage_costs import Case, searches, trained_documents
 from xc_core.recipes import find_recipe
+from xc_core.sampling import All
 
 GPU_RATES: Final = "gpu-rates.json"
 """File in ``.xc`` with the rates of a GPU."""
 _TIMED: Final = "ngame"
 """Recipe whose steps of M1 ``make gpu-proof`` times."""
+
+_PRODUCTS: Final = 3
+"""Products of all documents and labels in a step with every label as a negative."""
 
 _NAMES: Final = ("device", "date", "encoder")
 _RATES: Final = ("tokens_per_second", "step_seconds", "step_documents", "step_width", "pairs_per_second")
@@ -64,7 +68,8 @@ def on_gpu(
 def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     """Return the seconds of the stages that compute on a GPU; every search there is exact.
 
-    A step of M1 takes as long per token and operation as the recorded one, a step of M4 per document and dimension.
+    A step of M1 takes as long per token and operation as the recorded one; a table that it trains along, as wide as one
+    head, is computed whole by each process.
     """
     world, recipe = case.world, case.recipe
     settings = recipe.encoder
@@ -74,14 +79,27 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     read = settings.epochs * case.read(documents) * passes(settings) * forward
     both = case.encoded(world.documents, world.labels) * forward
     filled = case.encoded(documents, world.labels) * forward if case.fills_banks else 0.0
-    per_document = recorded["step_seconds"] / recorded["step_documents"] * case.width / recorded["step_width"]
     found = {
         "encoder": (read + filled) / recorded["tokens_per_second"],
         "embeddings": both / recorded["tokens_per_second"],
-        "classifier": recipe.classifier.epochs * trained_documents("classifier", case) * per_document,
+        "classifier": _label_steps("classifier", case, recorded),
     }
     found = {stage: seconds / case.processes for stage, seconds in found.items()}
     for stage in ("encoder", "negatives"):
         compared = sum(one.queries * one.among for one in searches(case).get(stage, [])) * case.width
         found[stage] = found.get(stage, 0.0) + compared / recorded["pairs_per_second"]
+    if settings.joint:
+        found["encoder"] += _label_steps("encoder", case, recorded) / settings.encoder.heads
     return found
+
+
+def _label_steps(name: str, case: Case, recorded: dict[str, Any]) -> float:
+    """Return the seconds of a training's steps on a table of labels, at the recorded time per document and dimension.
+
+    With every label as a negative, products of all documents and labels (scores, both gradients) at the rate of search.
+    """
+    settings: Any = getattr(case.recipe, name)
+    read = settings.epochs * trained_documents(name, case) * case.width
+    if isinstance(settings.negatives, All):
+        return float(_PRODUCTS * read * case.world.labels / recorded["pairs_per_second"])
+    return float(read * recorded["step_seconds"] / recorded["step_documents"] / recorded["step_width"])
