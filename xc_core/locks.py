@@ -94,11 +94,24 @@ def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> N
 
 
 def _holders(stream: TextIO) -> str:
-    """Return which processes hold a lock, as they wrote it into its file: "process 1 is"."""
+    """Return which processes hold a lock: "process 1 is".
+
+    Its file names those of other machines too, but none that may not write it; that may still have an earlier number.
+    """
     stream.seek(0)
     pids = stream.read().split()
-    running = [pid for pid in pids if _runs(pid)] or pids or ["unknown"]
+    listed = [str(pid) for pid in lockers(Path(stream.name), "FLOCK")]
+    running = listed or [pid for pid in pids if _runs(pid)] or pids or ["unknown"]
     return f"process {running[0]} is" if len(running) == 1 else f"processes {' and '.join(running)} are"
+
+
+def lockers(path: Path, kind: str) -> list[int]:
+    """Return the processes with a lock of a file, of the kind FLOCK or POSIX; none if the system does not list them."""
+    with contextlib.suppress(OSError, ValueError, IndexError):  # another system than Linux
+        inode = path.stat().st_ino
+        rows = [line.split() for line in Path("/proc/locks").read_text("utf-8").splitlines()]
+        return sorted({int(row[4]) for row in rows if row[1] == kind and row[5].endswith(f":{inode}")})
+    return []
 
 
 def _runs(pid: str) -> bool:

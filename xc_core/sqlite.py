@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from xc_core import locks
 from xc_core.errors import ConfigError, bare
 
 PREFIX: Final = "sqlite:///"
@@ -34,10 +34,6 @@ def sqlite_file(address: str) -> Path | None:
 
 def lockers(file: Path | None) -> str:
     """Return the other processes that have locked a file, in words; empty if there are none, or if nobody can tell."""
-    found: set[int] = set()
-    with suppress(OSError, ValueError, IndexError):  # another system than Linux
-        inode = f":{file.stat().st_ino}" if file is not None else ""
-        rows = [line.split() for line in Path("/proc/locks").read_text("utf-8").splitlines()]
-        found = {int(row[4]) for row in rows if inode and row[1] == "POSIX" and row[5].endswith(inode)}
-    pids = [str(pid) for pid in sorted(found - {os.getpid()})]
+    found = [] if file is None else locks.lockers(file, "POSIX")
+    pids = [str(pid) for pid in found if pid != os.getpid()]
     return f"process {' and '.join(pids)}" if pids else ""

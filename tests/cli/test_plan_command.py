@@ -25,7 +25,7 @@ from xc_core.planning import on_gpu, pilots, planned
 from xc_core.planning.estimator import Cost, Estimator
 from xc_core.planning.on_gpu import GPU_RATES
 from xc_core.planning.pilots import Rates
-from xc_core.planning.stage_costs import Case
+from xc_core.planning.stage_costs import Case, searches
 from xc_core.planning.world import World
 from xc_core.recipes import RECIPES
 
@@ -179,9 +179,7 @@ def test_a_table_that_m1_trains_along_takes_time_on_a_gpu_too() -> None:
         cases = (Case(RECIPES[name], world, 32, processes) for name in ("renee", "unidec", "astra"))
         renee, unidec, astra = (on_gpu._seconds(case, recorded)["encoder"] for case in cases)
         assert renee == pytest.approx(RECIPES["renee"].encoder.epochs * 3 * (train + labels) * labels * 32 / 1e9)
-        searched = [
-            on_gpu.searches(Case(RECIPES[name], world, 32))["encoder"][0].queries for name in ("unidec", "astra")
-        ]
+        searched = [searches(Case(RECIPES[name], world, 32))["encoder"][0].queries for name in ("unidec", "astra")]
         unidec, astra = (own - asked * labels * 32 / 1e9 for own, asked in zip((unidec, astra), searched, strict=True))
         assert unidec == pytest.approx(RECIPES["unidec"].encoder.epochs * train / 100 * 32 / 2 / 16)
         assert astra == pytest.approx(RECIPES["astra"].encoder.epochs * (train + labels) / 100 * 32 / 16)
