@@ -152,7 +152,7 @@ def trouble(folder: Path) -> str:
     if not any((place / ".git").exists() for place in (folder, *folder.parents)):
         return ""
     try:
-        done = _run(folder, ("rev-parse", "--verify", "HEAD"), {})
+        done = _run(folder, ("log", "-1", "--format=%H"), {})
     except FileNotFoundError:
         return "git is not installed"
     return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
