@@ -23,7 +23,6 @@ from assets.release.versions import (
     digest_around,
     download,
     experiment_of,
-    is_elsewhere,
     lasting,
     model_name,
     own_folder,
@@ -32,7 +31,6 @@ from assets.release.versions import (
     storable,
     versions_of,
 )
-from assets.settings import local_folder
 from assets.tracking import Logged, experiment_id
 from xc_core import artifacts
 from xc_core.errors import MovedError, first_line
@@ -118,7 +116,7 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     registered again. Raises MovedError if another process set the champion at the same moment (``set_champion``).
     """
     name = model_name(candidate.dataset)
-    with _registering(client, artifact_root, candidate):
+    with _registering(client, candidate):
         known = registered(client, name, candidate.digest, artifact_root)
         champion = version_of(client, name, CHAMPION)
         version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
@@ -194,14 +192,14 @@ def registered(client: Any, name: str, digest: str, artifact_root: str) -> Any |
 
 
 @contextmanager
-def _registering(client: Any, artifact_root: str, candidate: Candidate) -> Iterator[None]:
+def _registering(client: Any, candidate: Candidate) -> Iterator[None]:
     """Hold the lock of those who register a model; clear up after one that failed now, or was killed before.
 
     Nobody who lives registers a model of the dataset in this project then.
     """
     with candidate.registering():
         try:
-            _clear_up(client, artifact_root, candidate.under_way)
+            _clear_up(client, candidate.under_way)
         except Exception as error:  # as of a store that lets nobody delete
             left = f"files of a registration of {candidate.dataset} that was not completed"
             report(f"note: {left} stay in MLflow ({first_line(error)})")
@@ -209,38 +207,33 @@ def _registering(client: Any, artifact_root: str, candidate: Candidate) -> Itera
             yield
         except Exception:
             with suppress(Exception):  # what stays is deleted by the next registration
-                _clear_up(client, artifact_root, candidate.under_way)
+                _clear_up(client, candidate.under_way)
             raise
 
 
-def _clear_up(client: Any, artifact_root: str, under_way: Path | None) -> None:
-    """End the run of a registration that was not completed, which MLflow may show as running, and delete its files."""
+def _clear_up(client: Any, under_way: Path | None) -> None:
+    """End the run of a registration that was not completed, which MLflow may show as running, and delete its files.
+
+    On a full disk each attempt would leave one more. What the original of a copied project registers is left alone.
+    """
     if under_way is None:
         return
     try:
-        experiment, mark = json.loads(under_way.read_text("utf-8"))
+        experiment, mark, place = json.loads(under_way.read_text("utf-8"))
     except FileNotFoundError:
         return
     except (ValueError, TypeError):  # a damaged file, which names no run
         drop(under_way)
         return
-    for run in client.search_runs([experiment], f"tags.`{_MARK}` = '{mark}'"):
+    runs = client.search_runs([experiment], f"tags.`{_MARK}` = '{mark}'") if place == str(under_way) else []
+    for run in runs:
         if run.info.status == "RUNNING":
             client.set_terminated(run.info.run_id, "KILLED")
         if not client.search_model_versions(f"run_id = '{run.info.run_id}'"):
-            _discard(client, artifact_root, run.info)
+            made = f"source_run_id = '{run.info.run_id}'"
+            for model in client.search_logged_models([experiment], filter_string=made):
+                delete_model(client, model)
     drop(under_way)
-
-
-def _discard(client: Any, artifact_root: str, run: Any) -> None:
-    """Delete the models of a run that were not registered: on a full disk each attempt would leave one more.
-
-    Models in other projects stay: the copy of a project has its registry, whose paths lead to the original.
-    """
-    for model in client.search_logged_models([run.experiment_id], filter_string=f"source_run_id = '{run.run_id}'"):
-        folder = local_folder(model.artifact_location)
-        if folder is None or not is_elsewhere(folder, artifact_root):
-            delete_model(client, model)
 
 
 @contextmanager
@@ -250,7 +243,7 @@ def _marked(experiment: str, candidate: Candidate) -> Iterator[dict[str, str]]:
         yield {}
         return
     mark = f"{time.time_ns()}-{os.getpid()}"
-    artifacts.write_file(candidate.under_way, json.dumps([experiment, mark]))
+    artifacts.write_file(candidate.under_way, json.dumps([experiment, mark, str(candidate.under_way)]))
     yield {_MARK: mark}
     drop(candidate.under_way)  # it stays after an error: MLflow may still show the run as running
 
@@ -313,7 +306,7 @@ def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) ->
 
     Tags of the candidate's origin take precedence: they belong to the files that are registered with it.
     """
-    with _registering(client, artifact_root, candidate):
+    with _registering(client, candidate):
         version = _new_version(client, artifact_root, candidate)
     set_tags(client, old.name, version, {**lasting(old.tags), **candidate.origin.tags, "repairs": str(old.version)})
     if old.description:

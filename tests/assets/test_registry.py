@@ -410,7 +410,8 @@ def test_a_model_that_cannot_be_deleted_stays_and_the_next_one_is_registered(
 def test_the_next_registration_deletes_no_version_and_no_model_of_another_project(
     store: Store, releasing: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A registration may be killed after its version is there; a copy of a project has its registry, with its paths."""
+    """A registration may be killed after its version is there. A project that is copied meanwhile knows its run, whose
+    files may be in a bucket or on a server, where no path says whose they are."""
     own = replace(candidate(releasing, "toy", "ngame"), dataset="late", judge=passing, under_way=tmp_path / "under way")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(registry, "_check_logged", failing(KeyboardInterrupt()))
@@ -424,8 +425,11 @@ def test_the_next_registration_deletes_no_version_and_no_model_of_another_projec
         registry.register(store.client, store.artifacts, replace(own, digest="other"))
     models = Path(store.artifacts.removeprefix("file://")) / "xc-late" / "models"
     assert len(list(models.glob("*/artifacts/MLmodel"))) == 2
-    registry._clear_up(store.client, (tmp_path / "copy").as_uri(), own.under_way)
-    assert len(list(models.glob("*/artifacts/MLmodel"))) == 2
+    copied = Path(shutil.copy2(own.under_way, tmp_path / "copy"))
+    registry._clear_up(store.client, copied)
+    assert (len(list(models.glob("*/artifacts/MLmodel"))), copied.exists()) == (2, False)
+    registry._clear_up(store.client, own.under_way)
+    assert len(list(models.glob("*/artifacts/MLmodel"))) == 1
 
 
 def test_a_version_whose_run_is_gone_is_judged_again(
@@ -497,7 +501,8 @@ def test_the_run_of_a_killed_registration_is_ended_by_the_next_one(versions: Reg
     registry.register(versions.client, "", own)
     assert [versions.client.get_run(run).info.status for run in (killed, other)] == ["KILLED", "RUNNING"]
     assert own.under_way is not None and not own.under_way.exists()
-    for left in ('["999999", "00"]', "", "[7]"):  # MLflow was deleted meanwhile; the file is damaged
+    gone = json.dumps(["999999", "00", str(own.under_way)])  # MLflow was deleted meanwhile
+    for left in (gone, "", "[7]"):  # the others are damaged
         own.under_way.write_text(left)
         assert registry.register(versions.client, "", own).version == 1
         assert not own.under_way.exists()
@@ -510,7 +515,7 @@ def test_a_registration_leaves_nothing_to_end(
     seen: list[list[str]] = []
 
     def fails(*_: object) -> None:
-        experiment, mark = json.loads((tmp_path / "own.json").read_text())
+        experiment, mark, _ = json.loads((tmp_path / "own.json").read_text())
         runs = store.client.search_runs([experiment], f"tags.`{registry._MARK}` = '{mark}'")
         seen.append([run.info.status for run in runs])
         raise RuntimeError
