@@ -10,7 +10,6 @@ import click
 from xc_core.chain import Workspace
 from xc_core.cli.options import dataset_option, device_option
 from xc_core.errors import MissingError
-from xc_core.progress import optional
 
 
 @click.command("drift", short_help="Check whether new data require a refresh or a retraining.")
@@ -37,7 +36,5 @@ def command(dataset: str, recipe: str | None, as_json: bool) -> None:
 
     for name in recipes:
         record = judged(workspace, dataset, name)
-        with optional("the answer is not kept, so xc status will not show it"):
-            record.write(workspace, dataset, name)
         shown = {"dataset": dataset, "recipe": name, **asdict(record)}
         click.echo(json.dumps(shown) if as_json else f"{dataset} / {name}: {record.line}")

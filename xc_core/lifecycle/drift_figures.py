@@ -21,17 +21,21 @@ from xc_core.infer.bundle import Model
 from xc_core.infer.predictor import Predictor
 from xc_core.lifecycle.drift import Figures, Record, decide, versions
 from xc_core.metrics.ranking import per_document, without
+from xc_core.progress import optional
 from xc_core.shapes import F32, F64, I64, spans
 
 _RECALL: Final = "R_at_10"
 
 
 def judged(workspace: Workspace, dataset: str, recipe: str) -> Record:
-    """Measure the model of an experiment, and apply the rule."""
+    """Measure the model of an experiment, apply the rule, and write the record, if it can be written."""
     limits = workspace.params.experiment(dataset, recipe).dataset.drift
     corpus, model = versions(workspace, dataset, recipe)
     figures = measured(workspace, dataset, recipe, limits) if model else None
-    return Record(corpus, model, figures, decide(figures, limits))
+    record = Record(corpus, model, figures, decide(figures, limits))
+    with optional("the answer is not kept, so xc status will not show it"):
+        record.write(workspace, dataset, recipe)
+    return record
 
 
 def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfig) -> Figures:
