@@ -50,8 +50,8 @@ def answering(uri: str) -> Iterator[None]:
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
         what, expected, do = _advice(error, uri)
-        reason = RuntimeError(named[1]) if (named := _REASON.search(str(error))) else error
-        found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(reason))})"
+        cause = RuntimeError(named[1]) if (named := _REASON.search(str(error))) else error
+        found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(cause))})"
         do += "; the artefacts are complete, so run the same job again"
         # Dagster would store the cause, which has the address with its login
         raise UnavailableError(found, expected=expected, do=do) from None
