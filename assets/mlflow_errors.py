@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from assets.settings import hide_secrets
+from assets.waiting import TIMEOUT
 from xc_core.causes import storage_error, storage_reason
 from xc_core.errors import UnavailableError, first_line
 from xc_core.plugins import importing
@@ -23,6 +25,8 @@ _ANSWERS: Final = (
     "ENDPOINT_NOT_FOUND",
 )
 """MLflow's codes of errors that are answers, about what it lacks or does not take; others may be of the network."""
+_REASON: Final = re.compile(r"""\(Caused by \w+\(["']?(.+?)["']?\)\)""")
+"""The reason in an error of requests, behind an address that is so long that a message would be cut before it."""
 
 
 @contextmanager
@@ -46,7 +50,8 @@ def answering(uri: str) -> Iterator[None]:
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
         what, expected, do = _advice(error, uri)
-        found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(error))})"
+        cause = RuntimeError(named[1]) if (named := _REASON.search(str(error))) else error
+        found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(cause))})"
         do += "; the artefacts are complete, so run the same job again"
         # Dagster would store the cause, which has the address with its login
         raise UnavailableError(found, expected=expected, do=do) from None
@@ -67,6 +72,10 @@ def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     if code in _ANSWERS:
         do = "see whether somebody deleted it, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI names another MLflow"
         return "an error of", "an MLflow that has what this project recorded there, and takes its requests", do
+    if re.search(r"too many \d+ error responses", str(error)):
+        return "errors of", "a server that answers requests", "look at the log of the server, or of the proxy before it"
+    if "Read timed out" in str(error):
+        return "no answer in time from", "an idle server", f"look at its load, or set {TIMEOUT} to more seconds"
     expected = "a reachable tracking server, or sqlite:////absolute/path.db"
     return "no answer from", expected, "start the server or set MLFLOW_TRACKING_URI"
 

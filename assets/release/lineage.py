@@ -240,10 +240,12 @@ def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
         for name in wanted:
             shutil.copyfile(workspace.raw(found.dataset) / name, raw / name)
         return
-    raise failed or MissingError(
-        f"no raw data of version {found.version} in git, DVC or the project",
+    kind, why = (UnavailableError, f" ({failed.found})") if failed else (MissingError, "")
+    raise kind(
+        f"no raw data of version {found.version} in git, DVC or the project{why}",
         expected=f"{', '.join(wanted) or 'its files'} as they were",
-        do=f"dvc push data/{found.dataset}/raw.dvc where the model was made, then try again",
+        do=f"dvc push data/{found.dataset}/raw.dvc where the model was made (a remote that lost files: "
+        "docs/runbook.md#problems), delete the new folder, then try again",
     )
 
 
@@ -299,7 +301,7 @@ def _call(command: list[str], folder: Path, environment: dict[str, str] | None =
     own = outside_hooks() if environment is None else environment
     done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
     if done.returncode:
-        line = " ".join("dvc" if part == "dvc" else Path(part).name if "/" in part else part for part in command[:6])
+        line = " ".join(Path(part).name if part.startswith("/") else part for part in command[:6])
         raise UnavailableError(
             f"`{line}` failing: {(done.stderr or done.stdout).strip()[-600:]}",
             expected="exit code 0",

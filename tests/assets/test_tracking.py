@@ -14,6 +14,7 @@ import time
 import uuid
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -241,6 +242,42 @@ def test_an_error_of_mlflow_its_database_or_the_network_names_what_to_do(error: 
     assert caught.value.found.startswith("no answer from MLflow at http://tracking:5000 (")
     assert "\n" not in caught.value.found
     assert "MLFLOW_TRACKING_URI" in caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("answer", "found", "do"),
+    [
+        (500, r"errors of MLflow at \S+ \(too many 500 error responses\)", "log of the server"),
+        (None, r"no answer in time from MLflow at \S+ \(.*Read timed out.*\)", waiting.TIMEOUT),
+    ],
+)
+def test_a_message_has_the_reason_for_which_a_request_failed(
+    answer: int | None, found: str, do: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cut before the reason: a server that was down, slow or failing gave the same message."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv(waiting.TIMEOUT, "1")
+    asked = threading.Event()
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if answer is None:
+                asked.wait(30)
+            else:
+                self.send_error(answer)
+
+        do_POST = do_GET
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(UnavailableError, match=found) as caught:
+            connect(uri, tmp_path / "lock")
+        asked.set()
+        server.shutdown()
+    assert do in caught.value.do
+    with pytest.raises(UnavailableError, match=r"no answer from MLflow at \S+ \(.*Connection refused\)"):
+        connect(uri, tmp_path / "lock")
 
 
 @pytest.mark.parametrize("code", ["UNAUTHENTICATED", "PERMISSION_DENIED"])

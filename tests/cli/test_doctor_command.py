@@ -104,10 +104,11 @@ def test_doctor_notes_a_disk_that_is_nearly_full(
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second disk")
-@pytest.mark.parametrize("place", [".xc", "data", "data/mine"])
+@pytest.mark.parametrize("place", [".xc", ".xc/dagster", "data", "data/mine", "state"])
 def test_doctor_shows_the_space_of_each_disk(fresh: Workspace, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """As with the folder of a dataset, or of MLflow's files, on a disk of its own. ``/dev/shm`` is one."""
     monkeypatch.setattr("tempfile.tempdir", str(fresh.root))
+    monkeypatch.setenv("XC_STATE_DIR", "state")
     if (there := fresh.root / place).exists():
         shutil.move(there, fresh.root / "before")
     there.parent.mkdir(exist_ok=True)

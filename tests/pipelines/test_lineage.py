@@ -116,8 +116,10 @@ def test_data_that_dvc_cannot_fetch_is_copied_from_the_project_if_it_is_the_same
     assert {path.name for path in (folder / "data" / "toy" / "raw").iterdir()} == set(files)
     (project.raw("toy") / next(iter(files))).write_text("other\n")
     shutil.rmtree(folder / "data" / "toy" / "raw")
-    with pytest.raises(UnavailableError, match=r"^found `\S+ -m dvc pull raw\.dvc` failing: No remote"):
+    with pytest.raises(UnavailableError, match=r"`\S+ -m dvc pull data/toy/raw\.dvc` failing: No remote") as caught:
         _fetch_raw(project, found, folder)
+    assert caught.value.found.startswith("no raw data of version 1 in git, DVC or the project (")
+    assert "dvc push data/toy/raw.dvc" in caught.value.do and "docs/runbook.md#problems" in caught.value.do
 
 
 def test_large_files_that_are_there_are_hashed_once_and_those_of_the_project_are_not_read(

@@ -25,6 +25,8 @@ from xc_core.plugins import GROUP, importing, load_plugins
 from xc_core.visible import counted
 
 _LEAST_DISK_GB = 5
+_CHOSEN = ("XC_STATE_DIR", "XC_LOG_DIR", "XC_MLFLOW_ARTIFACTS")
+"""Environment variables that may name a folder of Dagster or MLflow elsewhere."""
 _PIN = re.compile(r"^\s*([\w.-]+)\s*(?:\[[^]]*\]\s*)?==\s*([^\s;#,]+)", re.MULTILINE | re.ASCII)
 """Name and version of a line of constraints.txt; extras, markers (``; sys_platform``) and comments may stand beside."""
 _LINE, _INDENTED = "\n", "\n       "
@@ -157,7 +159,9 @@ def _machine() -> Iterator[Finding]:
 
 def _disks(workspace: Workspace) -> dict[Path, str]:
     """Return a folder on each disk that the project's files and temporary files are on, with a name of the disk."""
-    places = [workspace.state, workspace.data, *sorted(workspace.data.glob("*/")), Path(tempfile.gettempdir())]
+    folders = [folder for home in (workspace.state, workspace.data) for folder in (home, *sorted(home.glob("*/")))]
+    chosen = [workspace.root / os.environ.get(name, "") for name in _CHOSEN]
+    places = [*folders, *chosen, Path(tempfile.gettempdir())]
     disks = {workspace.root.stat().st_dev: (workspace.root, "the project's disk")}
     for place in places:
         if place.is_dir():
