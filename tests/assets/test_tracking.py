@@ -485,11 +485,13 @@ def test_a_first_connection_waits_for_another_one_to_end(tmp_path: Path, monkeyp
         patched.setattr(tracking, "_PATIENCE", 0.2)
         with locked(lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
             connect(uri, lock)
+        (tmp_path / "new.db").touch()  # as for a container: MLflow makes the tables of an empty file too
+        with locked(lock, "another one"), pytest.raises(BusyError, match="the first connection to MLflow"):
+            connect(uri, lock)
     assert time.monotonic() - before > 0.2
     assert lines == [], "MLflow was not asked: the time of its answer begins when the other process has ended"
     assert connect(uri, lock)
-    with locked(lock, "another one"):
-        assert connect(uri, lock), "the database is there"
+    assert connect(uri, tmp_path / "new.db" / "lock"), "who may not write the lock may read the database"
 
 
 @pytest.mark.parametrize("own", [None, "300"])
