@@ -248,6 +248,7 @@ def test_an_error_of_mlflow_its_database_or_the_network_names_what_to_do(error: 
     ("answer", "found", "do"),
     [
         (500, r"errors of MLflow at \S+ \(too many 500 error responses\)", "log of the server"),
+        (0, r"no answer from MLflow at \S+ \(Remote end closed connection without response\)", "start the server"),
         (None, r"no answer in time from MLflow at \S+ \(.*Read timed out.*\)", waiting.TIMEOUT),
     ],
 )
@@ -263,7 +264,7 @@ def test_a_message_has_the_reason_for_which_a_request_failed(
         def do_GET(self) -> None:
             if answer is None:
                 asked.wait(30)
-            else:
+            elif answer:
                 self.send_error(answer)
 
         do_POST = do_GET
