@@ -248,6 +248,7 @@ def test_an_error_of_mlflow_its_database_or_the_network_names_what_to_do(error: 
     ("answer", "found", "do"),
     [
         (500, r"errors of MLflow at \S+ \(too many 500 error responses\)", "log of the server"),
+        (429, r"errors of MLflow at \S+ \(too many 429 error responses\)", "log of the server"),
         (0, r"no answer from MLflow at \S+ \(Remote end closed connection without response\)", "start the server"),
         (None, r"no answer in time from MLflow at \S+ \(.*Read timed out.*\)", waiting.TIMEOUT),
     ],

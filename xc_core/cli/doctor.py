@@ -163,9 +163,8 @@ def _disks(workspace: Workspace) -> dict[Path, str]:
     """Return a folder on each disk that the project's files and temporary files are on, with a name of the disk."""
     homes = (workspace.state, workspace.data, workspace.root / ".dvc")
     inner = [folder for home in homes for depth in ("*/", "*/*/") for folder in sorted(home.glob(depth))]
-    chosen = [_SCHEME.sub("", os.environ.get(name, "")) for name in _CHOSEN]
-    named = [workspace.root / path for path in chosen if "://" not in path]
-    places = [*homes, *inner, *named, Path(tempfile.gettempdir())]
+    chosen = [workspace.root / _SCHEME.sub("", os.environ.get(name, "")) for name in _CHOSEN]
+    places = [*homes, *inner, *chosen, Path(tempfile.gettempdir())]
     disks = {workspace.root.stat().st_dev: (workspace.root, "the project's disk")}
     for place in places:
         if place.exists():
