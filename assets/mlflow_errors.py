@@ -25,8 +25,8 @@ _ANSWERS: Final = (
     "ENDPOINT_NOT_FOUND",
 )
 """MLflow's codes of errors that are answers, about what it lacks or does not take; others may be of the network."""
-_REASON: Final = re.compile(r"""\(Caused by \w+\(["']?(.+?)["']?\)\)""")
-"""The reason in an error of requests, behind an address that is so long that a message would be cut before it."""
+_REASON: Final = re.compile(r"""\(Caused by .*(["'])(.+?)\1\)\)""")
+"""The innermost reason in an error of requests, behind an address so long that a message would be cut before it."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def answering(uri: str) -> Iterator[None]:
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
         what, expected, do = _advice(error, uri)
-        cause = RuntimeError(named[1]) if (named := _REASON.search(str(error))) else error
+        cause = RuntimeError(named[2]) if (named := _REASON.search(str(error))) else error
         found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(cause))})"
         do += "; the artefacts are complete, so run the same job again"
         # Dagster would store the cause, which has the address with its login

@@ -8,7 +8,7 @@ from typing import Any
 
 from assets.release.versions import model_name
 from assets.resources import Dvc
-from assets.settings import dagster_environment, hide_secrets, is_unused, local_folder, mlflow_settings
+from assets.settings import REGISTRY_URI, TRACKING_URI, dagster_environment, hide_secrets, local_folder, mlflow_settings
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
@@ -52,8 +52,8 @@ def _recorded(folder: Path, root: Path) -> str | None:
 
 def _mlflow(root: Path, dataset: str) -> list[Place]:
     """Return MLflow's database or server, the store of its files, and the registry if it has another address."""
-    if is_unused(root):
-        return []  # asking for the settings would make the folder
+    if not any(map(os.environ.get, (TRACKING_URI, REGISTRY_URI))) and not (root / ".xc" / "mlflow").is_dir():
+        return []  # never used; asking for the settings would make the folder
     settings = mlflow_settings(root)
     name = model_name(dataset)
     versions, runs = f"the registered versions of {name}", f"the runs of each experiment {name}, {name} (2) and so on"

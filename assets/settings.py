@@ -12,11 +12,12 @@ from urllib.request import url2pathname
 
 from xc_core import artifacts
 from xc_core.errors import ConfigError, bare
-from xc_core.sqlite import PREFIX, sqlite_address
+from xc_core.sqlite import PREFIX, sqlite_address, sqlite_file
 
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
 REGISTRY_URI: Final = "MLFLOW_REGISTRY_URI"
 _ARTIFACTS: Final = "XC_MLFLOW_ARTIFACTS"
+_DATABASE: Final = Path(".xc", "mlflow", "mlflow.db")
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
 _SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
 
@@ -52,12 +53,12 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     of MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it. Raises ConfigError for a
     text that is no address, and if the path of the project cannot be part of one.
     """
-    state = root / ".xc" / "mlflow"
+    state = (root / _DATABASE).parent
     if registry := _given(REGISTRY_URI):
         os.environ[REGISTRY_URI] = _of_project(registry, root)
     uri = _of_project(_given(TRACKING_URI), root)
     if not uri:
-        uri = sqlite_address(state / "mlflow.db")
+        uri = sqlite_address(root / _DATABASE)
         with artifacts.writing(state):
             state.mkdir(parents=True, exist_ok=True)
         _ignore(state.parent)
@@ -67,9 +68,11 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     return MlflowSettings(uri, files, root / ".xc" / "lock" / "mlflow")
 
 
-def is_unused(root: Path) -> bool:
-    """Return True if MLflow would be asked in the project, where nothing was recorded yet."""
-    return not any(map(os.environ.get, (TRACKING_URI, REGISTRY_URI))) and not (root / ".xc" / "mlflow").is_dir()
+def unmade(root: Path) -> list[Path]:
+    """Return MLflow's databases that are files and not there yet: whoever asks MLflow makes them."""
+    tracking, registry = (_of_project(_given(name), root) for name in (TRACKING_URI, REGISTRY_URI))
+    files = [sqlite_file(tracking) if tracking else root / _DATABASE, sqlite_file(registry)]
+    return [file for file in files if file and not file.exists()]
 
 
 def _given(variable: str) -> str:

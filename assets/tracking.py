@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
 from xc_core.data.history import read_history
+from xc_core.errors import StorageError
 from xc_core.locks import locked
 from xc_core.sqlite import sqlite_file
 
@@ -49,7 +50,8 @@ _POOL_SIZES: Final = ("MLFLOW_SQLALCHEMYSTORE_POOL_SIZE", "MLFLOW_SQLALCHEMYSTOR
 def connect(uri: str, lock: Path) -> Any:
     """Return a client of ``uri`` after a first connection.
 
-    A sqlite file that is not there is created under ``lock``: processes that do this at the same time crash.
+    It connects to a sqlite file under ``lock``, because processes that create one, or its tables, at the same time
+    crash. Who may not write the lock connects without it.
     """
     import mlflow
 
@@ -60,13 +62,16 @@ def connect(uri: str, lock: Path) -> Any:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
     addresses = (uri, os.environ.get(REGISTRY_URI, ""))
-    if any(map(sqlite_file, addresses)) and not any(os.environ.get(name) for name in _POOL_SIZES):
+    is_file = any(map(sqlite_file, addresses))
+    if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
         os.environ.setdefault(_POOL, "NullPool")
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        new = any(map(database.missing, addresses))
-        first = locked(lock, "the first connection to MLflow", patience=_PATIENCE) if new else nullcontext()
-        with first, first_contact(uri):
+        with ExitStack() as first:
+            if is_file:
+                with suppress(StorageError):
+                    first.enter_context(locked(lock, "the first connection to MLflow", patience=_PATIENCE))
+            first.enter_context(first_contact(uri))
             for address in addresses:
                 database.made(address)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file

@@ -182,6 +182,16 @@ def test_who_may_only_read_the_file_of_a_lock_locks_it_too(tmp_path: Path, monke
         locked(path, "the thing").__enter__()
 
 
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs a system that lists locks")
+def test_the_owners_of_a_lock_are_not_those_of_another_kind_or_file(tmp_path: Path) -> None:
+    """sqlite's locks are of the kind POSIX."""
+    with locked(tmp_path / "x", "the thing"), (tmp_path / "y").open("w") as stream:
+        fcntl.lockf(stream, fcntl.LOCK_EX)
+        found = {(name, kind): locks.lockers(tmp_path / name, kind) for name in "xy" for kind in ("FLOCK", "POSIX")}
+    own = [os.getpid()]
+    assert found == {("x", "FLOCK"): own, ("x", "POSIX"): [], ("y", "FLOCK"): [], ("y", "POSIX"): own}
+
+
 def test_a_lock_on_a_read_only_disk_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x"
     path.write_text("")

@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from xc_core import progress
+from xc_core.errors import CorruptError, StorageError
 from xc_core.progress import Meter, duration, listen, pace, quiet, report, report_paced, silence
 
 
@@ -206,3 +207,11 @@ def test_one_of_a_unit_has_its_singular(lines: list[str], clock: Clock) -> None:
         shown = meter.sentence(clock.now)
     assert lines[0] == "read: 10 documents, 1.0 documents/s"
     assert shown.startswith("read: 1 document, ")
+
+
+def test_only_an_error_of_the_disk_is_a_note(lines: list[str]) -> None:
+    with progress.optional("it is not kept"):
+        raise StorageError("a full disk", expected="space", do="free some")
+    assert lines == ["note: it is not kept: a full disk"]
+    with pytest.raises(CorruptError), progress.optional("it is not kept"):
+        raise CorruptError("a damaged file", expected="a whole one", do="make it again")

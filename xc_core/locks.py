@@ -96,7 +96,8 @@ def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> N
 def _holders(stream: TextIO) -> str:
     """Return which processes hold a lock: "process 1 is".
 
-    Its file names those of other machines too, but none that may not write it; that may still have an earlier number.
+    The system lists those of this machine. The file of the lock has those of other machines too, but if the holder may
+    not write it, it still has the number of an earlier one.
     """
     stream.seek(0)
     pids = stream.read().split()

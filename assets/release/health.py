@@ -8,7 +8,7 @@ from typing import Any
 from assets.release import aliases, versions
 from assets.release.champions import has_packed_model
 from assets.release.client import client_of
-from assets.settings import hide_secrets, is_unused, mlflow_settings
+from assets.settings import hide_secrets, mlflow_settings, unmade
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import RefusedError, StorageError, XCError
@@ -17,8 +17,8 @@ from xc_core.errors import RefusedError, StorageError, XCError
 def check() -> Iterator[Finding]:
     """Report whether the tracking server answers and which champions there are (entry point ``xc.checks``)."""
     workspace = Workspace.find()
-    if is_unused(workspace.root):
-        yield Finding("note", "MLflow has no database yet: no stage was logged and no model registered")
+    if new := unmade(workspace.root):
+        yield Finding("note", f"no database of MLflow yet at {new[0]}: no stage was logged or no model registered")
     else:
         yield from _registry(workspace)
     for dataset, recipe in workspace.params.experiments():

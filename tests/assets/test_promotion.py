@@ -409,12 +409,24 @@ def test_doctor_names_the_champion(released: Released, project: Workspace, store
     ]
 
 
-def test_doctor_makes_no_database(fresh: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may only read the project could not make one."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"MLFLOW_TRACKING_URI": "sqlite:///here.db"}, {"MLFLOW_REGISTRY_URI": "sqlite:///here.db"}],
+    ids=["own", "tracking", "registry"],
+)
+def test_doctor_makes_no_database(
+    given: dict[str, str], store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may only read the project could not make one, also if its folder is there, which ``xc predict`` makes."""
+    if "MLFLOW_REGISTRY_URI" not in given:
+        monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name, uri in given.items():
+        monkeypatch.setenv(name, uri)
+    (fresh.state / "mlflow").mkdir(parents=True)
     (finding,) = health.check()
-    assert (finding.level, finding.text[:28]) == ("note", "MLflow has no database yet: ")
-    assert not (fresh.state / "mlflow").exists()
+    missing = fresh.root / "here.db" if given else fresh.state / "mlflow" / "mlflow.db"
+    assert (finding.level, finding.text.partition(": ")[0]) == ("note", f"no database of MLflow yet at {missing}")
+    assert not missing.exists() and not list((fresh.state / "mlflow").iterdir())
 
 
 def test_a_dataset_without_a_champion_has_no_folder_and_a_note(declared: Registry, fresh: Workspace) -> None:

@@ -133,6 +133,11 @@ def test_doctor_names_a_packed_model_that_is_out_of_date(released: Released, own
     assert any(finding.text.startswith("packed model of toy/ngame: ") for finding in health.check())
 
 
+def test_doctor_names_packed_models_without_a_database(own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///none.db")
+    assert [finding.text.partition(":")[0] for finding in health.check()][1:] == ["packed model of toy/ngame"]
+
+
 def test_doctor_names_whole_models_beside_a_wrong_setting_and_none_that_is_damaged(
     released: Released, own: Workspace, edit: Callable[[Workspace, Any], None]
 ) -> None:

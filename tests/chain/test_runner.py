@@ -22,7 +22,7 @@ from xc_core.chain.context import Context
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb, processor
 from xc_core.chain.runner import read_costs
 from xc_core.cluster import Clusters
-from xc_core.errors import BusyError, ConfigError, MissingError, UnavailableError, UsageError
+from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError, UsageError
 from xc_core.fusion import FittedFusion
 from xc_core.locks import locked
 from xc_core.params import plain
@@ -47,6 +47,18 @@ def test_a_stage_that_is_up_to_date_is_skipped_and_one_by_force_is_not(copied: W
     assert lines == ["clusters: up to date"]
     assert not run_stage(copied, "clusters", "toy", "ngame", force=True).skipped
     assert folder.stat().st_ino != before
+
+
+def test_a_stage_that_is_due_does_not_run_without_its_lock(copied: Workspace) -> None:
+    """One that is up to date needs none."""
+    lock, folder = copied.scratch("lock", "clusters", "toy", "ngame"), folder_of(copied, "clusters")
+    lock.unlink(missing_ok=True)
+    lock.mkdir(parents=True)
+    assert run_stage(copied, "clusters", "toy", "ngame").skipped
+    shutil.rmtree(folder)
+    with pytest.raises(StorageError, match="clusters@toy_ngame"):
+        run_stage(copied, "clusters", "toy", "ngame")
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

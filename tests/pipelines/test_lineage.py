@@ -23,7 +23,7 @@ from tests.pipelines.conftest import dvc, make_project
 from tests.unprivileged import read_only, writable
 from xc_core.artifacts import read_manifest, sha256_file
 from xc_core.chain import STAGES, Workspace, run_stage
-from xc_core.errors import UnavailableError
+from xc_core.errors import MissingError, UnavailableError
 from xc_core.git import checkout, project_checkout
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
@@ -120,6 +120,9 @@ def test_data_that_dvc_cannot_fetch_is_copied_from_the_project_if_it_is_the_same
         _fetch_raw(project, found, folder)
     assert caught.value.found.startswith("no raw data of version 1 in git, DVC or the project (")
     assert "dvc push data/toy/raw.dvc" in caught.value.do and "docs/runbook.md#problems" in caught.value.do
+    (folder / "data" / "toy" / "raw.dvc").unlink()
+    with pytest.raises(MissingError, match=r"^found no raw data of version 1 in git, DVC or the project\n"):
+        _fetch_raw(project, found, folder)
 
 
 def test_large_files_that_are_there_are_hashed_once_and_those_of_the_project_are_not_read(

@@ -255,6 +255,30 @@ def test_a_folder_or_a_champion_that_is_gone_is_not_a_registry_without_an_answer
     assert told == ["there is no model to swap to (no artefact at gone); version 1 stays"]
 
 
+def test_the_log_has_a_line_when_the_registry_fails_for_another_reason_or_answers_again(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none per poll: a reason may name a process, or a temporary file, which are others each time."""
+    told: list[str] = []
+    monkeypatch.setattr(module, "report", told.append)
+    models = Models(registry)
+
+    def fails(reason: str) -> Champion:
+        raise RuntimeError(reason)
+
+    reasons = ("locked by process 71", "locked by process 72", ".x.9-a0ff.tmp", ".x.9-bb1c.tmp", "refused", "refused")
+    for reason in reasons:
+        models._source = partial(fails, reason)
+        models.poll()
+    models._source = registry
+    for _ in range(2):
+        models.poll()
+    shown = [*reasons[:5:2], ""]
+    assert [reason in line for reason, line in zip(shown, told, strict=True)] == [True] * 4
+    assert told[-1] == "the model to serve is known again: version 1"
+    assert models.source_error == ""
+
+
 def test_a_log_that_nobody_reads_any_more_does_not_end_the_swaps(
     running: Running, own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

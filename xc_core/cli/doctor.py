@@ -22,11 +22,13 @@ from xc_core.errors import ConfigError, XCError
 from xc_core.git import trouble
 from xc_core.installation import outdated
 from xc_core.plugins import GROUP, importing, load_plugins
+from xc_core.sqlite import PREFIX
 from xc_core.visible import counted
 
 _LEAST_DISK_GB = 5
-_CHOSEN = ("XC_STATE_DIR", "XC_LOG_DIR", "XC_MLFLOW_ARTIFACTS")
-"""Environment variables that may name a folder of Dagster or MLflow elsewhere."""
+_CHOSEN = ("XC_STATE_DIR", "XC_LOG_DIR", "XC_MLFLOW_ARTIFACTS", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+"""Environment variables that may name a folder of Dagster, or a folder or file of MLflow, elsewhere."""
+_SCHEME = re.compile(f"^(file://|{PREFIX})")
 _PIN = re.compile(r"^\s*([\w.-]+)\s*(?:\[[^]]*\]\s*)?==\s*([^\s;#,]+)", re.MULTILINE | re.ASCII)
 """Name and version of a line of constraints.txt; extras, markers (``; sys_platform``) and comments may stand beside."""
 _LINE, _INDENTED = "\n", "\n       "
@@ -159,12 +161,13 @@ def _machine() -> Iterator[Finding]:
 
 def _disks(workspace: Workspace) -> dict[Path, str]:
     """Return a folder on each disk that the project's files and temporary files are on, with a name of the disk."""
-    folders = [folder for home in (workspace.state, workspace.data) for folder in (home, *sorted(home.glob("*/")))]
-    chosen = [workspace.root / os.environ.get(name, "") for name in _CHOSEN]
-    places = [*folders, *chosen, Path(tempfile.gettempdir())]
+    homes = (workspace.state, workspace.data, workspace.root / ".dvc")
+    inner = [folder for home in homes for depth in ("*/", "*/*/") for folder in sorted(home.glob(depth))]
+    chosen = [workspace.root / _SCHEME.sub("", os.environ.get(name, "")) for name in _CHOSEN]
+    places = [*homes, *inner, *chosen, Path(tempfile.gettempdir())]
     disks = {workspace.root.stat().st_dev: (workspace.root, "the project's disk")}
     for place in places:
-        if place.is_dir():
+        if place.exists():
             disks.setdefault(place.stat().st_dev, (place, f"the disk of {place}"))
     return dict(disks.values())
 

@@ -6,6 +6,7 @@ A question keeps the model that it came for, so no answer mixes two models.
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from xc_core.progress import report
 RETRY_SECONDS: Final = 60.0
 """A version that could not be loaded is tried again after this time: somebody may have repaired it."""
 _TRIAL: Final = "a small dog with long hair"
+_VARIES: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
+"""Numbers in a reason, as of a process or in the name of a temporary file: each poll may find others."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,8 @@ class Models:
         except Exception as error:
             self._unanswered(error)
             return
+        if self.source_error:
+            log(f"the model to serve is known again: version {champion.version}")
         self.source_error = ""
         if champion.version == self.current.version and champion.digest in ("", self.current.digest):
             self.refusal = None
@@ -188,7 +193,7 @@ class Models:
 
     def _unanswered(self, error: Exception) -> None:
         reason = in_words(error)
-        if not self.source_error:
+        if _VARIES.sub("", reason) != _VARIES.sub("", self.source_error):
             log(f"there is no model to swap to ({reason}); version {self.current.version} stays")
         self.source_error = reason
         self.watch.unanswered()
