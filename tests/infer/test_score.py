@@ -21,7 +21,7 @@ from xc_core.fusion import FittedFusion, Inputs, RegressionTree, Sum, Tree, summ
 from xc_core.infer import score
 from xc_core.infer.score import Scorer, candidates, distinct
 from xc_core.scores import FittedScore, Neighbours, Query, ScoreData
-from xc_core.scores.frequency import Counts
+from xc_core.scores.frequency import PerLabel
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32, I32, PAD_ID
 
@@ -36,7 +36,7 @@ ROWS, TEXTS, DOCS = unit(LABELS, 1), unit(LABELS, 2), unit(DOCUMENTS, 3)
 SCORES: dict[str, FittedScore] = {
     "label_text": VectorScore.build(TEXTS, Exact()),
     "classifier": VectorScore.build(ROWS, Exact()),
-    "frequency": Counts(np.arange(LABELS, dtype=np.int64)),
+    "frequency": PerLabel(np.arange(LABELS, dtype=np.int64), "frequency", searches=False),
 }
 ROWS_ALONE = {**SCORES, "label_text": VectorScore.build(TEXTS, None)}
 SUMMED = ("label_text", "classifier")
@@ -197,7 +197,7 @@ def test_a_score_that_proposes_nothing_cannot_be_ranked_alone() -> None:
         stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"frequency": scorer.fusion}, "ranking", ["frequency"]))
 
 
-class Repeating(Counts):
+class Repeating(PerLabel):
     """A score of a plug-in that proposes the most frequent label three times."""
 
     def candidates(self, query: Query, k: int) -> I32:
@@ -207,7 +207,8 @@ class Repeating(Counts):
 @pytest.mark.parametrize("others", [(), ("classifier",)], ids=["one", "two"])
 def test_a_label_that_a_score_proposes_twice_is_ranked_once(others: tuple[str, ...]) -> None:
     """The only score that searches, and each score in the ablation, answered with it each time."""
-    scores = {"repeating": Repeating(np.arange(LABELS, dtype=np.int64)), **{name: SCORES[name] for name in others}}
+    repeating = Repeating(np.arange(LABELS, dtype=np.int64), "repeating", searches=True)
+    scores = {"repeating": repeating, **{name: SCORES[name] for name in others}}
     scorer = make(add=tuple(scores), scores=scores)
     rules = {"fusion": scorer.fusion, "repeating": scorer.fusion}
     found = stacked(scorer.blocks(DOCS, np.arange(DOCUMENTS), no_texts, rules, "ranking", ["repeating"]))
@@ -215,14 +216,14 @@ def test_a_label_that_a_score_proposes_twice_is_ranked_once(others: tuple[str, .
     assert [list(rows).count(LABELS - 1) for rows in found["fusion"].ids_NK] == [1] * DOCUMENTS
 
 
-class Wrong(Counts):
+class Wrong(PerLabel):
     """A score that names no label, or has no number, when it is asked alone."""
 
     def candidates(self, query: Query, k: int) -> I32:
         return np.zeros((len(query), 1), np.int32)
 
     def alone(self, query: Query, k: int) -> I32:
-        return np.full((len(query), 1), int(self.count_L[0]), np.int32)
+        return np.full((len(query), 1), int(self.value_L[0]), np.int32)
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         return np.where(ids_NK == 5, np.nan, 0.0).astype(np.float32)
@@ -231,7 +232,7 @@ class Wrong(Counts):
 @pytest.mark.parametrize(("label", "found"), [(LABELS, "fix the method alone"), (5, "not finite")])
 def test_what_a_score_proposes_alone_is_checked_too(label: int, found: str) -> None:
     """A wrong label, or NaN, was a wrong figure of the ablation."""
-    scores = {"wrong": Wrong(np.full(LABELS, label, np.int64))}
+    scores = {"wrong": Wrong(np.full(LABELS, label, np.int64), "wrong", searches=True)}
     scorer = make(add=("wrong",), scores=scores)
     with pytest.raises(XCError, match=found):
         stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"wrong": scorer.fusion}, "ranking", ["wrong"]))

@@ -141,7 +141,7 @@ def test_the_served_scores_have_learnt_from_validation_documents_too(both: dict[
         np.testing.assert_array_equal(scores["classifier"].vectors_LD, rows_of(both[refit]))
         least = corpus.published_train().frequency_L().min()
         counts = np.maximum(corpus.labels.rows(rows).frequency_L(), least)
-        np.testing.assert_array_equal(scores["frequency"].count_L, counts)
+        np.testing.assert_array_equal(scores["frequency"].value_L, counts)
         np.testing.assert_array_equal(scores["neighbours"].truth.indices, corpus.labels.rows(rows).indices)
         final = open_tables(both[refit]).folds[-1]
         assert final == Fold(FINAL, refit=refit)

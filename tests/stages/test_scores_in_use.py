@@ -77,7 +77,7 @@ def check_training(workspace: Workspace, scores: Mapping[str, FittedScore], trai
     assert list(own) == NAMES
     np.testing.assert_array_equal(own["classifier"].vectors_LD, rows_of(workspace, training, RECIPE))
     least = corpus.published_train().frequency_L().min()
-    np.testing.assert_array_equal(own["frequency"].count_L, np.maximum(truth.frequency_L(), least))
+    np.testing.assert_array_equal(own["frequency"].value_L, np.maximum(truth.frequency_L(), least))
     assert own["neighbours"].index.size == len(rows)
     np.testing.assert_array_equal(own["neighbours"].truth.indices, truth.indices)
     np.testing.assert_array_equal(own["label_text"].vectors_LD, open_embeddings(workspace, RECIPE).labels_LD)
