@@ -28,7 +28,7 @@ def masked(own_NL: Array) -> LabelMatrix:
 
 
 def stacked(blocks: Iterable[tuple[slice, dict[str, Shortlist]]]) -> dict[str, Shortlist]:
-    """Return the shortlists of all blocks of ``Scorer.blocks``, by rule."""
+    """Return the shortlists of all blocks of ``Ranker.blocks``, by rule."""
     found = [lists for _, lists in blocks]
     return {name: Shortlist.stack([lists[name] for lists in found]) for name in found[0]}
 

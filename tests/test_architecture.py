@@ -48,9 +48,9 @@ def test_the_page_on_the_structure_says_what_each_module_does(package: str) -> N
     assert not modules - written
 
 
-def test_what_the_page_on_the_structure_names_in_a_module_is_there() -> None:
-    page = (ROOT / "docs/architecture.md").read_text("utf-8")
-    named = re.findall(r"`(\w+)` in\s`([\w/]+\.py)`", page)
+def test_what_the_pages_on_structure_and_decisions_name_in_a_module_is_there() -> None:
+    pages = (ROOT / "docs/architecture.md", *(ROOT / "docs/decisions").glob("*.md"))
+    named = [one for page in pages for one in re.findall(r"`(\w+)` in\s`([\w/]+\.py)`", page.read_text("utf-8"))]
     assert len(named) > 12
     code = {path: (ROOT / path).read_text("utf-8") for _, path in named}
     assert [(name, path) for name, path in named if not re.search(rf"^ *(def )?{name}\b", code[path], re.M)] == []

@@ -30,7 +30,7 @@ from xc_core.errors import CorruptError, MissingError, RefusedError, UsageError
 from xc_core.fusion import FittedFusion
 from xc_core.infer.bundle import Model, ModelFacts, Parts, open_predictor, write_model
 from xc_core.infer.predictor import Predictor
-from xc_core.infer.score import Scorer
+from xc_core.infer.ranker import Ranker
 from xc_core.recipes.base import named
 from xc_core.scores import Classifier, Frequency, LabelText, Score, ScoreData, Scores, ScoresWriter
 from xc_core.scores.vectors import VectorScore
@@ -120,13 +120,13 @@ def test_a_model_answers_the_same_before_packing_and_after_opening(
 ) -> None:
     own = parts_of(trained)
     parts = replace(own, scores=fit(trained, tmp_path / "scores", INDEXES[kind]))
-    scorer = Scorer(parts.scores.fitted(), parts.fusion)
+    ranker = Ranker(parts.scores.fitted(), parts.fusion)
     uids, titles = (parts.labels[name].to_list() for name in ("uid", "title"))
-    predictor = Predictor(parts.encoder.tokenizer, parts.encoder.encoder, scorer, uids, titles)
+    predictor = Predictor(parts.encoder.tokenizer, parts.encoder.encoder, ranker, uids, titles)
     again = open_predictor(pack(parts, tmp_path / "again"))
     assert again.predict(TEXTS, 5) == predictor.predict(TEXTS, 5)
     assert (again.uids, again.titles) == (uids, titles)
-    assert list(again.scorer.scores) == list(parts.scores.parts)
+    assert list(again.ranker.scores) == list(parts.scores.parts)
     assert not {name: why for name, p in files(tmp_path / "again").items() if (why := pickled(p))}
 
 
@@ -249,7 +249,7 @@ def test_a_folder_without_the_right_manifest_is_no_model(
 def test_what_the_manifest_does_not_list_is_not_opened(folder: Path) -> None:
     """A score that somebody put beside the others is not part of this model."""
     shutil.copytree(folder / "scores" / "classifier", folder / "scores" / "other")
-    assert list(open_predictor(folder).scorer.scores) == ["label_text", "classifier", "frequency"]
+    assert list(open_predictor(folder).ranker.scores) == ["label_text", "classifier", "frequency"]
 
 
 def mixed(trained: Workspace, part: str, target: Path) -> Parts:

@@ -16,7 +16,7 @@ from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.fusion import Boosted, Inputs, Pairs
 from xc_core.fusion.boosting import BoostedTrees
 from xc_core.fusion.tree import RegressionTree
-from xc_core.infer.score import candidates, values
+from xc_core.infer.ranker import candidates, values
 from xc_core.recipes import find_recipe
 from xc_core.scores import Classifier, Frequency, LabelText, Query, ScoreData
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool

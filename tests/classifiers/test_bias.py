@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.arrays import masked
-from tests.classifiers.test_one_vs_rest import BATCH, DOCS, LABELS, WIDTH, documents, pool
+from tests.classifiers.test_table_head import BATCH, DOCS, LABELS, WIDTH, documents, pool
 from tests.made import made
 from tests.naive.table import Table
 from xc_core.classifiers import LabelTable, TableConfig, TableHead

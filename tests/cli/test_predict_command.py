@@ -60,13 +60,13 @@ def test_predict_prints_json_that_has_the_same_labels(xc: Xc, ready: Workspace) 
 def dialled(ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Predictor]:
     """Let ``xc predict`` open the model with a dial that prefers labels with higher ids."""
     predictor = open_predictor(ready.folder("model", "toy", "ngame"))
-    fusion = predictor.scorer.fusion
+    fusion = predictor.ranker.fusion
     assert fusion.dial is not None
     steep = replace(fusion.dial, log_weight_L=np.arange(len(TOPICS), dtype=np.float32))
 
     def with_reach(reach: float) -> Predictor:
         turned = replace(fusion, dial=replace(steep, reach=reach))
-        found = replace(predictor, scorer=replace(predictor.scorer, fusion=turned))
+        found = replace(predictor, ranker=replace(predictor.ranker, fusion=turned))
         monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: found)
         return found
 
@@ -94,7 +94,7 @@ def test_predict_notes_a_dial_that_changes_nothing(xc: Xc, dialled: Callable[[fl
 
 def test_no_answer_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = SimpleNamespace(predict=lambda *_: [[Prediction(0, "L0", "river", -0.0001)]])
-    tiny.scorer = SimpleNamespace(num_labels=1)
+    tiny.ranker = SimpleNamespace(num_labels=1)
     monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: tiny)
     assert xc("predict", *NGAME, "-k", 1, "falcon").out == "falcon\n    0.000  river  [L0]\n"
 
@@ -105,7 +105,7 @@ def test_json_stays_json_if_the_output_lacks_a_character(
     """A Latin-1 terminal prints other text with \\U0001f600, which no JSON has."""
     title = "caf\u00e9 \u2603 \U0001f600"
     model = SimpleNamespace(predict=lambda *_: [[Prediction(0, "L0", title, 1.0)]])
-    model.scorer = SimpleNamespace(num_labels=1)
+    model.ranker = SimpleNamespace(num_labels=1)
     monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: model)
     for encoding, shown in (("utf-8", True), ("latin-1", False)):
         out = io.TextIOWrapper(io.BytesIO(), encoding)

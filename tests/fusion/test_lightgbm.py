@@ -15,7 +15,7 @@ import pytest
 from xc_core.errors import ConfigError, MissingError
 from xc_core.fusion import FittedFusion, Inputs, LightGBM, Objective, Pairs
 from xc_core.fusion.boosting import BoostedTrees
-from xc_core.fusion.gradient import _levels, converted
+from xc_core.fusion.lightgbm import _levels, converted
 from xc_core.fusion.linear import fit_weights
 from xc_core.params import in_use
 from xc_core.shapes import F32

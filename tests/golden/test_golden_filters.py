@@ -48,11 +48,11 @@ class Evaluated:
 @pytest.fixture(scope="module")
 def evaluated(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     workspace = run_chain(tmp_path_factory.mktemp("filtered"), filtered=True)
-    corpus, scorer = corpus_of(workspace), open_predictor(workspace.folder("model", "slice", "ngame")).scorer
+    corpus, ranker = corpus_of(workspace), open_predictor(workspace.folder("model", "slice", "ngame")).ranker
     vectors = Embeddings.open(workspace.folder("embeddings", "slice", "ngame")).documents_ND
-    rules = {"fusion": scorer.fusion, **scorer.fusion.parts()}
+    rules = {"fusion": ranker.fusion, **ranker.fusion.parts()}
     rows, alone = corpus.rows(TEST), ("label_text", "classifier")
-    found = stacked(scorer.blocks(vectors, rows, lambda: corpus.texts_of("documents", rows), rules, "ranking", alone))
+    found = stacked(ranker.blocks(vectors, rows, lambda: corpus.texts_of("documents", rows), rules, "ranking", alone))
     ranked = {name: [[i for i in row if i != PAD_ID] for row in short.ids_NK.tolist()] for name, short in found.items()}
     return Evaluated(workspace, corpus, ranked)
 

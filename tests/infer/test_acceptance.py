@@ -421,7 +421,7 @@ def test_the_recall_is_that_of_the_index_in_the_model(
 
     figures = VectorScore.figures
     monkeypatch.setattr(VectorScore, "figures", counted)
-    other = replace(predictor, scorer=replace(predictor.scorer, scores={"classifier": weak}))
+    other = replace(predictor, ranker=replace(predictor.ranker, scores={"classifier": weak}))
     assert searched(other, drawn.texts)["classifier"] < 0.5
     monkeypatch.setattr(accepting, "_PRODUCTS", 35 * vectors_LD.size)
     searched(other, drawn.texts)

@@ -15,8 +15,8 @@ import pytest
 from tests.arrays import stacked
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Inputs, Sum, summed
-from xc_core.infer import score
-from xc_core.infer.score import Scorer, candidates, values
+from xc_core.infer import ranker as module
+from xc_core.infer.ranker import Ranker, candidates, values
 from xc_core.scores import FittedScore, Neighbours, Query
 from xc_core.scores.lexical import LabelTrees, Lexical
 from xc_core.scores.neighbours import Voters
@@ -155,8 +155,8 @@ def fusion(names: tuple[str, ...], k: int) -> FittedFusion:
     return FittedFusion(rule.rule, rule.names, rule.add, candidates=k)
 
 
-def scorer(scores: dict[str, FittedScore], k: int) -> Scorer:
-    return Scorer(scores, fusion(tuple(scores), k))
+def ranker(scores: dict[str, FittedScore], k: int) -> Ranker:
+    return Ranker(scores, fusion(tuple(scores), k))
 
 
 def expected(names: tuple[str, ...], doc: int) -> list[int]:
@@ -188,7 +188,7 @@ def test_candidates_are_the_labels_of_every_score_that_proposes_some(names: tupl
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_searches_and_noise_are_asked_for_as_many_labels_as_the_fusion_has_candidates(k: int) -> None:
     world = World()
-    scorer(world.scores, k).shortlist(world.query(), 2)
+    ranker(world.scores, k).shortlist(world.query(), 2)
     assert dict(world.asked) == {
         "classifier": k, "label_text": k, "noise": k, "neighbours": Neighbours().nearest, "lexical": 4
     }  # fmt: skip
@@ -196,7 +196,7 @@ def test_searches_and_noise_are_asked_for_as_many_labels_as_the_fusion_has_candi
 
 def test_votes_and_words_are_found_once_for_candidates_and_values() -> None:
     world = World()
-    scorer(world.scores, K).shortlist(world.query(), 2)
+    ranker(world.scores, K).shortlist(world.query(), 2)
     assert times_asked(world.asked) == sorted(STARTS)
     assert world.terms.read == world.query().texts
 
@@ -216,16 +216,16 @@ def test_blocks_of_documents_give_what_one_block_gives(size: int, monkeypatch: p
     """A document's vector, values and words are its own, on both sides of the edge of a block."""
     vectors_LD = np.eye(LABELS, WIDTH, dtype=np.float32)
     by_text = VectorScore(vectors_LD, cast(Any, ConstantIndex()))
-    whole_scorer = scorer({"label_text": by_text, "lexical": World(("lexical",)).score("lexical")}, 1)
+    whole_ranker = ranker({"label_text": by_text, "lexical": World(("lexical",)).score("lexical")}, 1)
     vectors = np.random.default_rng(1).standard_normal((size + 3, WIDTH)).astype(np.float32)
     rows = np.random.default_rng(2).permutation(size + 3)[:size]
     texts = [str(number * 31 % 977) for number in range(size)]
-    rules = {"fusion": whole_scorer.fusion}
-    found = stacked(whole_scorer.blocks(vectors, rows, lambda: texts, rules, "scoring"))["fusion"]
+    rules = {"fusion": whole_ranker.fusion}
+    found = stacked(whole_ranker.blocks(vectors, rows, lambda: texts, rules, "scoring"))["fusion"]
     assert len(found) == size
     if size:
-        monkeypatch.setattr(score, "DOCS_AT_ONCE", size)
-        whole = whole_scorer.shortlist(Query(vectors[rows], texts))
+        monkeypatch.setattr(module, "DOCS_AT_ONCE", size)
+        whole = whole_ranker.shortlist(Query(vectors[rows], texts))
         np.testing.assert_array_equal(found.ids_NK, whole.ids_NK)
         np.testing.assert_array_equal(found.scores_NK, whole.scores_NK)
         by_word = STARTS["lexical"] + np.array([int(text) % 10 for text in texts])
@@ -233,7 +233,7 @@ def test_blocks_of_documents_give_what_one_block_gives(size: int, monkeypatch: p
 
 
 def test_texts_are_read_once_for_all_blocks_and_only_if_a_score_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score, "DOCS_AT_ONCE", 2)
+    monkeypatch.setattr(module, "DOCS_AT_ONCE", 2)
     asked: list[int] = []
 
     def texts() -> list[str]:
@@ -242,6 +242,6 @@ def test_texts_are_read_once_for_all_blocks_and_only_if_a_score_reads_them(monke
 
     for names, times in ((("classifier",), 0), (("classifier", "lexical"), 1)):
         asked.clear()
-        own = scorer(World(names).scores, K)
+        own = ranker(World(names).scores, K)
         stacked(own.blocks(DOCS, np.arange(len(DOCS)), texts, {"fusion": own.fusion}, "scoring"))
         assert len(asked) == times, names

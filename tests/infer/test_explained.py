@@ -63,13 +63,13 @@ def test_the_order_in_a_pass_changes_nothing(predictor: Predictor) -> None:
 @pytest.mark.parametrize("tail", [None, 0.0, 0.5, 1.0])
 @pytest.mark.parametrize("rule", ["tree", "sum", "weighted"])
 def test_the_parts_sum_to_the_score(predictor: Predictor, tail: float | None, rule: str) -> None:
-    fusion = predictor.scorer.fusion
+    fusion = predictor.ranker.fusion
     if rule == "sum":
         fusion = replace(fusion, rule=Sum(), tree=None, weights=())
     elif rule == "weighted":
         weights = tuple(0.3 + place for place in range(len(fusion.names)))
         fusion = replace(fusion, add=fusion.names, weights=weights)
-    predictor = replace(predictor, scorer=replace(predictor.scorer, fusion=fusion))
+    predictor = replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))
     (answers,) = explained(predictor, [Question(TEXTS, k=5, tail=tail)])
     for label in (label for answer in answers for label in answer):
         assert [reason.score for reason in label.reasons] == list(fusion.names)
@@ -87,7 +87,7 @@ def test_a_reason_has_the_value_of_its_score_and_its_rank_among_the_candidates(p
     """With k of 10 an answer has all candidates; ranks are counted again among them."""
     (answers,) = explained(predictor, [Question(TEXTS, k=10)])
     query = Query(predictor.embed(list(TEXTS)), list(TEXTS))
-    for column, (name, score) in enumerate(predictor.scorer.scores.items()):
+    for column, (name, score) in enumerate(predictor.ranker.scores.items()):
         values_NL = score.values(query, np.tile(np.arange(10, dtype=np.int32), (len(TEXTS), 1)))
         for row, answer in enumerate(answers):
             for label in answer:
@@ -99,9 +99,9 @@ def test_a_reason_has_the_value_of_its_score_and_its_rank_among_the_candidates(p
 
 
 def test_a_score_that_the_fusion_does_not_add_adds_nothing(predictor: Predictor) -> None:
-    fusion = predictor.scorer.fusion
+    fusion = predictor.ranker.fusion
     less = replace(
-        predictor, scorer=replace(predictor.scorer, fusion=replace(fusion, add=fusion.add[:1], weights=(1.0,)))
+        predictor, ranker=replace(predictor.ranker, fusion=replace(fusion, add=fusion.add[:1], weights=(1.0,)))
     )
     ((answer,),) = explained(less, [Question(TEXTS[:1], k=1)])
     assert [reason.score for reason in answer[0].reasons if reason.adds is not None] == [fusion.add[0]]
@@ -116,8 +116,8 @@ def test_excluded_labels_make_space_for_the_next(predictor: Predictor) -> None:
 
 
 def test_only_ranks_labels_that_no_score_proposed(predictor: Predictor) -> None:
-    fusion = replace(predictor.scorer.fusion, candidates=1)
-    narrow = replace(predictor, scorer=replace(predictor.scorer, fusion=fusion))
+    fusion = replace(predictor.ranker.fusion, candidates=1)
+    narrow = replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))
     ((plain,),) = explained(narrow, [Question(TEXTS[:1], k=10)])
     absent = next(label for label in range(len(TOPICS)) if label not in [one.label for one in plain])
     ((found,),) = explained(narrow, [Question(TEXTS[:1], k=10, only=frozenset({absent, plain[0].label}))])
@@ -127,7 +127,7 @@ def test_only_ranks_labels_that_no_score_proposed(predictor: Predictor) -> None:
 
 def test_a_proposed_label_has_the_same_score_whatever_the_question_is_limited_to(predictor: Predictor) -> None:
     """Trees that read the number of candidates would otherwise see the labels that were asked for."""
-    fusion, seen = predictor.scorer.fusion, []
+    fusion, seen = predictor.ranker.fusion, []
 
     class Counting:
         def predict(self, features_MG: F32) -> F64:
@@ -135,7 +135,7 @@ def test_a_proposed_label_has_the_same_score_whatever_the_question_is_limited_to
             return np.full(len(features_MG), float(len(features_MG)))
 
     own = replace(fusion, candidates=2, dial=None, derived=True, features=fusion.names, tree=Counting())
-    counting = replace(predictor, scorer=replace(predictor.scorer, fusion=own))
+    counting = replace(predictor, ranker=replace(predictor.ranker, fusion=own))
     ((plain,),) = explained(counting, [Question(TEXTS[:1], k=10)])
     known = {one.label: one.score for one in plain}
     others = frozenset(range(len(TOPICS))) - known.keys()
@@ -147,7 +147,7 @@ def test_a_proposed_label_has_the_same_score_whatever_the_question_is_limited_to
 
 
 def test_a_tail_without_a_dial_is_refused(predictor: Predictor) -> None:
-    plain = replace(predictor, scorer=replace(predictor.scorer, fusion=replace(predictor.scorer.fusion, dial=None)))
+    plain = replace(predictor, ranker=replace(predictor.ranker, fusion=replace(predictor.ranker.fusion, dial=None)))
     assert explained(plain, [Question(TEXTS[:1], k=1, tail=0.0)])
     with pytest.raises(UsageError, match="without a dial"):
         explained(plain, [Question(TEXTS[:1], tail=0.5)])

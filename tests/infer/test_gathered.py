@@ -15,7 +15,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import Boosted, Inputs, Tree
 from xc_core.infer import gathered as module
 from xc_core.infer.gathered import Candidates, HeldOut
-from xc_core.infer.score import candidates
+from xc_core.infer.ranker import candidates
 from xc_core.scores import Neighbours, Query, ScoreData
 from xc_core.shapes import F32, I32, PAD_ID
 

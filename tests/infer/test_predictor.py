@@ -74,12 +74,12 @@ def test_a_prediction_names_its_label(predictor: Predictor) -> None:
 
 def test_the_dial_moves_no_candidate_in_or_out_and_0_is_the_order_of_the_fusion(predictor: Predictor) -> None:
     """The toy has ten labels, all candidates."""
-    dial = predictor.scorer.fusion.dial
+    dial = predictor.ranker.fusion.dial
     assert dial is not None
     turned = replace(
-        predictor.scorer.fusion, dial=replace(dial, reach=1.0, log_weight_L=np.arange(10, dtype=np.float32))
+        predictor.ranker.fusion, dial=replace(dial, reach=1.0, log_weight_L=np.arange(10, dtype=np.float32))
     )
-    other = replace(predictor, scorer=replace(predictor.scorer, fusion=turned))
+    other = replace(predictor, ranker=replace(predictor.ranker, fusion=turned))
     own, low, high = (one.shortlist(TEXTS, 10, tail) for one, tail in ((predictor, None), (other, 0.0), (other, 1.0)))
     np.testing.assert_array_equal(low.ids_NK, own.ids_NK)
     assert not np.array_equal(high.ids_NK, own.ids_NK)

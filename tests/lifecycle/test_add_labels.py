@@ -32,7 +32,7 @@ from xc_core.scores import NewLabels
 from xc_core.stages import scores as scores_stage
 
 NEW = [("N1", "meadow", "grass flowers"), ("N2", "tunnel", "dark rails")]
-EXTENDED = ("embeddings", "clusters", "negatives", "classifier", "scores", "fusion", "evaluation", "audit", "model")
+EXTENDED = tuple(name for name, stage in STAGES.items() if stage.scope == "experiment" and name != "encoder")
 OWN = ("data/toy/", "params")
 
 

@@ -16,7 +16,7 @@ from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, MissingError
 from xc_core.metrics import plots
-from xc_core.metrics.evaluation import FUSION, Evaluation, Learnt, write_evaluation
+from xc_core.metrics.evaluation import FUSION, Evaluation, LearntFrom, write_evaluation
 from xc_core.metrics.leaderboard import COSTS, LEARNT, SPENT, Leaderboard, group, markdown, write_leaderboard
 from xc_core.metrics.names import TABLE
 from xc_core.metrics.ranking import PerDocument, per_document
@@ -155,9 +155,11 @@ ROWS_OF = TrainedOn(train=1000, epochs=1.0)
     ],
 )  # fmt: skip
 def test_what_a_model_learnt_from_in_words(changes: dict[str, Any], part: str, words: str) -> None:
-    learnt = replace(Learnt(encoder=ENCODER, classifier=ROWS_OF, joint=False, fitted=False, published=1200), **changes)
+    learnt = replace(
+        LearntFrom(encoder=ENCODER, classifier=ROWS_OF, joint=False, fitted=False, published=1200), **changes
+    )
     assert learnt.words()[part] == words
-    assert Learnt.from_dict(json.loads(json.dumps(asdict(learnt)))) == learnt
+    assert LearntFrom.from_dict(json.loads(json.dumps(asdict(learnt)))) == learnt
     assert learnt.passes == 3000 / 1200, "label texts count"
 
 

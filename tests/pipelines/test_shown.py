@@ -25,7 +25,7 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.reports import report_path
 from xc_core.data.history import TrainedOn
-from xc_core.metrics.evaluation import Learnt, write_evaluation
+from xc_core.metrics.evaluation import LearntFrom, write_evaluation
 from xc_core.sampling.audit import Audit
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -152,7 +152,7 @@ def test_the_row_of_the_model_names_the_score_that_is_used_instead_of_the_fusion
     tmp_path: Path, instead: str, row: str
 ) -> None:
     rows = TrainedOn(train=1000, epochs=1.0)
-    learnt = Learnt(encoder=rows, classifier=rows, joint=False, fitted=True, published=1000, instead=instead)
+    learnt = LearntFrom(encoder=rows, classifier=rows, joint=False, fitted=True, published=1000, instead=instead)
     figures = {"P_at_1": 50.0}
     report = {"metrics": figures, "ablation": {"classifier": figures, "fusion": figures}, "learnt_from": asdict(learnt)}
     with artifacts.building(tmp_path / "evaluation", kind="evaluation") as build:

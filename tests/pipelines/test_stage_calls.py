@@ -35,9 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 Record = Callable[[Workspace], Recorded]
 KEY = dg.MultiPartitionKey({"dataset": "toy", "recipe": "ngame"})
-EXPERIMENT = [
-    "encoder", "embeddings", "clusters", "negatives", "classifier", "scores", "fusion", "evaluation", "audit", "model",
-]  # fmt: skip
+EXPERIMENT = [name for name, stage in STAGES.items() if stage.scope == "experiment"]
 
 
 @pytest.fixture

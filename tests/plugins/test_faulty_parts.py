@@ -17,7 +17,7 @@ from tests.plugins.conftest import METADATA
 from xc_core import plugins
 from xc_core.encoders import Encoder, EncoderConfig
 from xc_core.errors import ConfigError, XCError
-from xc_core.infer.score import candidates, values
+from xc_core.infer.ranker import candidates, values
 from xc_core.losses.base import BatchLoss, Stateless, summed
 from xc_core.plugins import fault_of
 from xc_core.recipes.base import find_recipe

@@ -92,8 +92,8 @@ def test_scores_on_parts_of_words_are_packed_and_know_forms_that_no_text_has(cop
     found = Evaluation.open(copied.folder("evaluation", "toy", "house"))
     assert found.report["ablation"]["characters"]["P_at_1"] > 90
     asked = Query(np.zeros((1, packed.encoder.width), np.float32), ["rivering"])
-    trees, texts = (packed.scorer.scores[name] for name in ("characters", "label_characters"))
-    best, none = trees.candidates(asked, 1), packed.scorer.scores["lexical"].candidates(asked, 1)
+    trees, texts = (packed.ranker.scores[name] for name in ("characters", "label_characters"))
+    best, none = trees.candidates(asked, 1), packed.ranker.scores["lexical"].candidates(asked, 1)
     assert best is not None
     assert none is not None
     assert (TOPICS[best[0, 0]], none[0, 0]) == ("river", PAD_ID)
@@ -109,10 +109,10 @@ def test_the_evaluation_measures_the_lexical_score_alone_too(housed: Workspace) 
 
 def test_candidates_hold_the_labels_of_the_words(predictor: Predictor) -> None:
     """One candidate of each search would be at most two labels; the words alone name all ten."""
-    few = {name: predictor.scorer.scores[name] for name in ("label_text", "classifier", "lexical")}
+    few = {name: predictor.ranker.scores[name] for name in ("label_text", "classifier", "lexical")}
     rule = summed(Sum(add=("lexical",)), Inputs(tuple(few), ("lexical",)))
-    scorer = replace(predictor.scorer, scores=few, fusion=replace(rule, candidates=1))
-    found = replace(predictor, scorer=scorer).shortlist(["falcon0 castle1", "unheard"], 10)
+    ranker = replace(predictor.ranker, scores=few, fusion=replace(rule, candidates=1))
+    found = replace(predictor, ranker=ranker).shortlist(["falcon0 castle1", "unheard"], 10)
     assert (found.ids_NK != PAD_ID).sum(1).tolist()[0] == len(TOPICS)
     assert 1 <= (found.ids_NK != PAD_ID).sum(1).tolist()[1] <= 2
     assert {TOPICS[i] for i in found.ids_NK[0, :2]} == {"falcon", "castle"}
@@ -145,7 +145,7 @@ def test_a_model_opened_and_packed_again_answers_the_same_and_has_the_same_bytes
     housed: Workspace, folder: Path, tmp_path: Path
 ) -> None:
     predictor = open_predictor(folder)
-    again = packed_again(housed, dict(predictor.scorer.scores), tmp_path / "again")
+    again = packed_again(housed, dict(predictor.ranker.scores), tmp_path / "again")
     assert open_predictor(again).predict(TEXTS, 5) == predictor.predict(TEXTS, 5)
     ours, theirs = files(folder), files(again)
     assert set(ours) == set(theirs)
@@ -261,5 +261,5 @@ def test_a_recipe_without_it_reads_no_texts_and_packs_none(
     monkeypatch.undo()
     run_until(workspace, "model")
     predictor = open_predictor(workspace.folder("model", "toy", "ngame"))
-    assert list(predictor.scorer.scores) == ["label_text", "classifier", "frequency"]
+    assert list(predictor.ranker.scores) == ["label_text", "classifier", "frequency"]
     assert not [name for name in files(workspace.folder("model", "toy", "ngame")) if "terms" in name]

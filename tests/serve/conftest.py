@@ -123,5 +123,5 @@ def dialled(trained: Workspace) -> Predictor:
     """The toy model with a dial that prefers labels with higher ids."""
     predictor = open_predictor(trained.folder("model", "toy", "ngame"))
     curve = np.linspace(-5.0, 5.0, 11)
-    fusion = replace(predictor.scorer.fusion, dial=Dial(curve, curve, np.arange(10, dtype=np.float32) / 10))
-    return replace(predictor, scorer=replace(predictor.scorer, fusion=fusion))
+    fusion = replace(predictor.ranker.fusion, dial=Dial(curve, curve, np.arange(10, dtype=np.float32) / 10))
+    return replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))

@@ -37,7 +37,7 @@ def test_one_text_gets_its_labels_with_titles_scores_and_reasons(running: Runnin
     ]
     for label in labels:
         assert set(label) == {"uid", "title", "score", "why", "trees", "dial"}
-        assert [why["score"] for why in label["why"]] == list(served.predictor.scorer.scores)
+        assert [why["score"] for why in label["why"]] == list(served.predictor.ranker.scores)
         parts = [why["adds"] or 0 for why in label["why"]]
         assert sum(parts) + (label["trees"] or 0) + label["dial"] == pytest.approx(label["score"], abs=1e-5)
 
@@ -85,10 +85,10 @@ def test_the_dial_is_turned(start: Start, dialled: Predictor) -> None:
 
 def test_the_page_offers_a_dial_only_if_it_changes_something(start: Start, dialled: Predictor) -> None:
     running = start()
-    fusion = dialled.scorer.fusion
+    fusion = dialled.ranker.fusion
     assert fusion.dial is not None
     for dial, offered in ((fusion.dial, True), (replace(fusion.dial, reach=0.0), False), (None, False)):
-        predictor = replace(dialled, scorer=replace(dialled.scorer, fusion=replace(fusion, dial=dial)))
+        predictor = replace(dialled, ranker=replace(dialled.ranker, fusion=replace(fusion, dial=dial)))
         running.server.models.current = replace(running.server.models.current, predictor=predictor)
         assert running.client.get("/ready").json()["dial"] is offered
         if dial is not None:

@@ -33,7 +33,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.folds import FINAL
 from xc_core.data.splits import VALIDATION, drawn
 from xc_core.fusion import FittedFusion, Inputs, Pairs, Tree
-from xc_core.infer import score
+from xc_core.infer import ranker
 from xc_core.params import deep_merged
 from xc_core.scores import LabelWords, Neighbours, Query, ScoreData
 from xc_core.shapes import F32, I64
@@ -201,7 +201,7 @@ def test_a_document_is_searched_in_rows_that_have_not_seen_it(
 ) -> None:
     """The only candidate is the label whose row, or sum of row and text, is nearest."""
     found: list[I64] = []
-    search = score.candidates
+    search = ranker.candidates
 
     def spy(scores: Any, query: Query, k: int) -> Any:
         found.append(search(scores, query, k)[:, 0])

@@ -15,14 +15,14 @@ from tests.stages.halves import open_corpus, run_until
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.history import TrainedOn
-from xc_core.metrics.evaluation import Evaluation, Learnt
+from xc_core.metrics.evaluation import Evaluation, LearntFrom
 from xc_core.metrics.leaderboard import Leaderboard
 from xc_core.metrics.names import TABLE
 from xc_core.metrics.ranking import PerDocument
 from xc_core.params import deep_merged
 from xc_core.stages import leaderboard
 
-LEARNT = Learnt(
+LEARNT = LearntFrom(
     encoder=TrainedOn(train=90, epochs=3.0),
     classifier=TrainedOn(train=90, validation=10, epochs=30.0),
     joint=False,
@@ -36,7 +36,7 @@ def row(costs: dict[str, dict[str, float]], recalls: dict[str, float] | None = N
     found: Any = SimpleNamespace(
         metrics=dict.fromkeys(TABLE, 1.5),
         report={"intervals": intervals, "index_recall": recalls or {}},
-        learnt=Learnt(**{**vars(LEARNT), **learnt}),
+        learnt=LearntFrom(**{**vars(LEARNT), **learnt}),
     )
     return leaderboard._row("ngame", found, {stage: {} for stage in STAGES} | costs, {"a Xeon"})
 

@@ -137,11 +137,11 @@ def test_the_served_scores_have_learnt_from_validation_documents_too(both: dict[
     train, all_rows = corpus.rows(TRAIN), corpus.published_rows()
     assert len(all_rows) == len(train) + len(corpus.rows(VALIDATION)) > len(train)
     for refit, rows in ((True, all_rows), (False, train)):
-        scores: Any = open_predictor(both[refit].folder("model", "toy", "ngame")).scorer.scores
+        scores: Any = open_predictor(both[refit].folder("model", "toy", "ngame")).ranker.scores
         np.testing.assert_array_equal(scores["classifier"].vectors_LD, rows_of(both[refit]))
         least = corpus.published_train().frequency_L().min()
         counts = np.maximum(corpus.labels.rows(rows).frequency_L(), least)
-        np.testing.assert_array_equal(scores["frequency"].count_L, counts)
+        np.testing.assert_array_equal(scores["frequency"].value_L, counts)
         np.testing.assert_array_equal(scores["neighbours"].truth.indices, corpus.labels.rows(rows).indices)
         final = open_tables(both[refit]).folds[-1]
         assert final == Fold(FINAL, refit=refit)
@@ -151,7 +151,7 @@ def test_the_served_scores_have_learnt_from_validation_documents_too(both: dict[
 
 
 def test_the_index_is_over_the_served_rows(both: dict[bool, Workspace]) -> None:
-    score: Any = open_predictor(both[True].folder("model", "toy", "ngame")).scorer.scores["classifier"]
+    score: Any = open_predictor(both[True].folder("model", "toy", "ngame")).ranker.scores["classifier"]
     rows_LD = rows_of(both[True])
     found = score.index.search(rows_LD, 1)
     np.testing.assert_allclose(found.scores_NK[:, 0], (rows_LD**2).sum(1), rtol=1e-5)

@@ -14,7 +14,8 @@ from tests.stages.halves import HELD, open_corpus, open_embeddings, open_scores,
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.folds import FINAL
 from xc_core.data.splits import TEST
-from xc_core.infer import gathered, score
+from xc_core.infer import gathered
+from xc_core.infer import ranker as module
 from xc_core.infer.bundle import open_predictor
 from xc_core.params import deep_merged
 from xc_core.scores import FittedScore, Query
@@ -43,14 +44,14 @@ class Asked:
 def asked_by(workspace: Workspace, stage: str, recipe: str) -> list[Asked]:
     """Run a stage again and return which scores it asked for candidates, and of what."""
     found: list[Asked] = []
-    search = score.candidates
+    search = module.candidates
 
     def spy(scores: Mapping[str, FittedScore], query: Query, k: int) -> I32:
         found.append(Asked(scores, query, k))
         return search(scores, query, k)
 
     with pytest.MonkeyPatch.context() as patch:
-        for user in (score, gathered):
+        for user in (module, gathered):
             patch.setattr(user, "candidates", spy)
         run_stage(workspace, stage, "toy", recipe, force=True)
     return found
@@ -77,7 +78,7 @@ def check_training(workspace: Workspace, scores: Mapping[str, FittedScore], trai
     assert list(own) == NAMES
     np.testing.assert_array_equal(own["classifier"].vectors_LD, rows_of(workspace, training, RECIPE))
     least = corpus.published_train().frequency_L().min()
-    np.testing.assert_array_equal(own["frequency"].count_L, np.maximum(truth.frequency_L(), least))
+    np.testing.assert_array_equal(own["frequency"].value_L, np.maximum(truth.frequency_L(), least))
     assert own["neighbours"].index.size == len(rows)
     np.testing.assert_array_equal(own["neighbours"].truth.indices, truth.indices)
     np.testing.assert_array_equal(own["label_text"].vectors_LD, open_embeddings(workspace, RECIPE).labels_LD)
@@ -120,10 +121,10 @@ def test_the_evaluation_asks_every_served_score_for_test_documents(everything: W
 
 def test_the_model_packs_every_served_score(everything: Workspace) -> None:
     run_stage(everything, "model", "toy", RECIPE)
-    scorer = open_predictor(everything.folder("model", "toy", RECIPE)).scorer
-    check_training(everything, scorer.scores, FINAL)
-    assert scorer.fusion.candidates == 4
-    assert scorer.fusion.add == tuple(name for name in NAMES if name != "frequency")
+    ranker = open_predictor(everything.folder("model", "toy", RECIPE)).ranker
+    check_training(everything, ranker.scores, FINAL)
+    assert ranker.fusion.candidates == 4
+    assert ranker.fusion.add == tuple(name for name in NAMES if name != "frequency")
 
 
 def test_scores_that_the_recipe_does_not_have_are_not_asked_and_rows_are_searched_in_their_index(

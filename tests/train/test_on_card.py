@@ -314,13 +314,13 @@ def test_a_step_that_reads_is_found(small: Any) -> None:
 
 
 def test_a_copy_from_the_processor_that_is_waited_for_is_found(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xc_core.classifiers.one_vs_rest.put", lambda array, device: torch.from_numpy(array).to(device))
+    monkeypatch.setattr("xc_core.classifiers.table_head.put", lambda array, device: torch.from_numpy(array).to(device))
     with pytest.raises(WaitError, match="copy_"):
         take_steps(m1("ngame", CARD, small))
 
 
 def test_a_tensor_on_the_wrong_device_is_found(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xc_core.classifiers.one_vs_rest.put", lambda array, device: torch.from_numpy(array))
+    monkeypatch.setattr("xc_core.classifiers.table_head.put", lambda array, device: torch.from_numpy(array))
     with pytest.raises(MixedError):
         take_steps(m1("ngame", CARD, small))
 

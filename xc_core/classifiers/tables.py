@@ -18,8 +18,8 @@ import polars as pl
 
 from xc_core import artifacts
 from xc_core.artifacts import Build
-from xc_core.classifiers.one_vs_rest import TableHead
 from xc_core.classifiers.storage import blocks
+from xc_core.classifiers.table_head import TableHead
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import FINAL, Fold
 from xc_core.data.history import read_history, write_history

@@ -82,7 +82,7 @@ def predict(
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
     answers = predictor.predict(asked, k, tail)
     _note_dial(predictor, tail)
-    _note(asked, answers, k, predictor.scorer.num_labels)
+    _note(asked, answers, k, predictor.ranker.num_labels)
     unicode = sys.stdout.encoding.lower() == "utf-8"  # another encoding lacks characters, for which JSON has escapes
     for text, found in zip(asked, answers, strict=True):
         if as_json:
@@ -102,7 +102,7 @@ def _opened(champion: Champion) -> Predictor:
 
 def _note_dial(predictor: Predictor, tail: float | None) -> None:
     """Note that a position of the dial was asked for, but the dial of this model changes nothing."""
-    if tail and not predictor.scorer.fusion.turns:
+    if tail and not predictor.ranker.fusion.turns:
         click.echo(
             "note: --tail has no effect on this model: no weight of rare labels raised PSP@5 on validation documents",
             err=True,

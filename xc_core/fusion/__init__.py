@@ -5,7 +5,7 @@ To add a fusion, add a module to this folder; importing the package registers al
 
 from xc_core.fusion.base import FUSIONS, FittedFusion, Fusion, Inputs, Pairs
 from xc_core.fusion.boosting import Boosted, BoostedTrees
-from xc_core.fusion.gradient import LightGBM, Objective
+from xc_core.fusion.lightgbm import LightGBM, Objective
 from xc_core.fusion.rules import Sum, Tree, summed
 from xc_core.fusion.tree import RegressionTree
 from xc_core.plugins import import_all

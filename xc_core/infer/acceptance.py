@@ -143,11 +143,11 @@ def searched(predictor: Predictor, texts: list[str]) -> dict[str, float]:
     Of ``texts`` at most 300 are searched, fewer if the labels are so many that exact search would take minutes.
     """
     width = predictor.embed(texts[:1]).shape[1]
-    most = _PRODUCTS // (predictor.scorer.num_labels * width)
+    most = _PRODUCTS // (predictor.ranker.num_labels * width)
     count = min(max(most, _FEWEST_SEARCHED), _SEARCHED, len(texts))
     chosen = [texts[place] for place in np.linspace(0, len(texts) - 1, count).astype(int)]
     query = Query(predictor.embed(chosen), chosen)
-    figures = {name: score.figures(query) for name, score in predictor.scorer.scores.items()}
+    figures = {name: score.figures(query) for name, score in predictor.ranker.scores.items()}
     return {name: found["recall"] for name, found in figures.items() if "recall" in found}
 
 

@@ -23,7 +23,7 @@ from xc_core.errors import ConfigError, CorruptError, RefusedError, bare, in_wor
 from xc_core.fusion import FittedFusion
 from xc_core.infer.names import label_names
 from xc_core.infer.predictor import Predictor
-from xc_core.infer.score import Scorer
+from xc_core.infer.ranker import Ranker
 from xc_core.scores import Scores, open_packed
 
 _CONTENT: Final = "model.json"
@@ -86,15 +86,15 @@ class Model:
             encoder, tokenizer = open_encoder(self.folder, to_answer=True)
             fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
         encoder.on(Device.chosen())
-        scorer = Scorer(scores, fusion)
+        ranker = Ranker(scores, fusion)
         dialled = len(uids) if fusion.dial is None else len(fusion.dial.log_weight_L)
-        if not scorer.num_labels == len(uids) == dialled or fusion.names != tuple(scores):
+        if not ranker.num_labels == len(uids) == dialled or fusion.names != tuple(scores):
             raise CorruptError(
-                f"{len(uids)} names, scores of {scorer.num_labels} labels, a fusion of {', '.join(fusion.names)}",
+                f"{len(uids)} names, scores of {ranker.num_labels} labels, a fusion of {', '.join(fusion.names)}",
                 expected=f"the same number of labels everywhere, and a fusion of {', '.join(scores)}",
                 do="pack the model again: xc run model --force, with its --dataset and --recipe",
             )
-        return Predictor(tokenizer, encoder, scorer, uids, titles)
+        return Predictor(tokenizer, encoder, ranker, uids, titles)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
-from xc_core.infer.score import Scorer, values
+from xc_core.infer.ranker import Ranker, values
 from xc_core.scores import Query
 from xc_core.shapes import F32, I64, PAD_ID, Shortlist
 
@@ -37,7 +37,7 @@ def right_and_wrong(short: Shortlist, truth: LabelMatrix, picked: I64, count: in
     return np.concatenate([right[:kept], wrong[: count - min(kept, len(right))]])
 
 
-def examples(corpus: Corpus, scorer: Scorer, vectors_ND: F32, rows: I64, ranked: Ranked) -> list[dict[str, Any]]:
+def examples(corpus: Corpus, ranker: Ranker, vectors_ND: F32, rows: I64, ranked: Ranked) -> list[dict[str, Any]]:
     """Return the shown texts with predicted labels, the value of each score for them, and true labels.
 
     ``rows`` are the corpus rows of the documents that were ranked.
@@ -48,7 +48,7 @@ def examples(corpus: Corpus, scorer: Scorer, vectors_ND: F32, rows: I64, ranked:
     positives = [ranked.truth.row(at).tolist() for at in ranked.shown.tolist()]
     titles = titles_of(corpus, [*ids_NK[ids_NK != PAD_ID].tolist(), *(label for own in positives for label in own)])
     query = Query(np.ascontiguousarray(vectors_ND[rows]), lambda: corpus.texts_of("documents", rows))
-    values_NKF = values(scorer.scores, query, ids_NK) if len(rows) else np.zeros((*ids_NK.shape, 0), np.float32)
+    values_NKF = values(ranker.scores, query, ids_NK) if len(rows) else np.zeros((*ids_NK.shape, 0), np.float32)
     found = []
     for at, document in enumerate(documents.iter_rows(named=True)):
         true = set(positives[at])
@@ -57,7 +57,7 @@ def examples(corpus: Corpus, scorer: Scorer, vectors_ND: F32, rows: I64, ranked:
                 "label": titles[label],
                 "true": label in true,
                 "fused": _number(fused_NK[at, place]),
-                "scores": dict(zip(scorer.scores, map(_number, values_NKF[at, place]), strict=True)),
+                "scores": dict(zip(ranker.scores, map(_number, values_NKF[at, place]), strict=True)),
             }
             for place, label in enumerate(ids_NK[at].tolist())
             if label != PAD_ID

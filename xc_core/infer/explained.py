@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from xc_core.infer.predictor import Prediction, Predictor
-from xc_core.infer.score import candidates, distinct, values
+from xc_core.infer.ranker import candidates, distinct, values
 from xc_core.scores import Query
 from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Shortlist, among
 
@@ -97,11 +97,11 @@ def _scored(predictor: Predictor, query: Query, questions: list[Question]) -> _S
     Rules that compare candidates with each other see those that the scores propose. So a label among them has the same
     score whatever the question is limited to; each other label is compared with all.
     """
-    fusion = predictor.scorer.fusion
-    proposed_NK = candidates(predictor.scorer.scores, query, fusion.candidates)
+    fusion = predictor.ranker.fusion
+    proposed_NK = candidates(predictor.ranker.scores, query, fusion.candidates)
     limited = any(question.only for question in questions)
     ids_NK = distinct(np.concatenate([proposed_NK, _asked(questions, len(query))], 1)) if limited else proposed_NK
-    values_NKF, found_NK = values(predictor.scorer.scores, query, ids_NK), ids_NK != PAD_ID
+    values_NKF, found_NK = values(predictor.ranker.scores, query, ids_NK), ids_NK != PAD_ID
     fused_NK = fusion.scores(values_NKF, found_NK)
     if limited:
         own_NK = among(ids_NK, proposed_NK)
@@ -121,7 +121,7 @@ def _asked(questions: list[Question], size: int) -> I32:
 
 
 def _answered(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
-    turned_NK = predictor.scorer.fusion.turned(scored.ids_NK, scored.fused_NK, question.tail)
+    turned_NK = predictor.ranker.fusion.turned(scored.ids_NK, scored.fused_NK, question.tail)
     kept_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
     short = Shortlist.ranked(kept_NK, turned_NK).top(question.k)
     return [
@@ -138,7 +138,7 @@ def _allowed(ids_NK: I32, question: Question) -> Bool:
 
 def _labels(predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, labels_K: I64) -> list[Explained]:
     """Return the labels of one text, which are in the order of ``labels_K``, with their reasons."""
-    fusion, ids, values_KF = predictor.scorer.fusion, scored.ids_NK[row], scored.values_NKF[row]
+    fusion, ids, values_KF = predictor.ranker.fusion, scored.ids_NK[row], scored.values_NKF[row]
     weights = fusion.weight_of()
     places = {label: place for place, label in enumerate(ids.tolist())}
     places_K = np.array([places[label] for label in labels_K.tolist()], np.int64)

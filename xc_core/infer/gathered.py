@@ -14,7 +14,7 @@ from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import Fold
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Fusion, Inputs, Pairs
-from xc_core.infer.score import candidates, distinct, values
+from xc_core.infer.ranker import candidates, distinct, values
 from xc_core.scores import FittedScore, Query
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist, among
 

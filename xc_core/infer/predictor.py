@@ -16,7 +16,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import Encoder, encode_rows
 from xc_core.errors import UsageError
 from xc_core.fusion.dial import checked
-from xc_core.infer.score import Scorer
+from xc_core.infer.ranker import Ranker
 from xc_core.scores import Query
 from xc_core.shapes import F32, PAD_ID, Shortlist
 
@@ -38,11 +38,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Tokenizer, encoder, scorer and the names of the labels; several threads may use it at once."""
+    """Tokenizer, encoder, ranker and the names of the labels; several threads may use it at once."""
 
     tokenizer: TextTokenizer
     encoder: Encoder
-    scorer: Scorer
+    ranker: Ranker
     uids: Sequence[str]
     titles: Sequence[str]
 
@@ -70,12 +70,12 @@ class Predictor:
         _check(texts)
         if tail is not None:
             checked(tail)
-        k = min(k, self.scorer.num_labels)
+        k = min(k, self.ranker.num_labels)
         if not texts:
             return Shortlist.nothing(0).top(k)
         places = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
         parts = (texts[own[0] : own[-1] + 1] for own in places)
-        return Shortlist.stack([self.scorer.shortlist(Query(self.embed(part), part), k, tail) for part in parts])
+        return Shortlist.stack([self.ranker.shortlist(Query(self.embed(part), part), k, tail) for part in parts])
 
     def predict(self, texts: list[str], k: int = 5, tail: float | None = None) -> list[list[Prediction]]:
         """Return the ``k`` best labels of each text with their names, best first; fewer if fewer were found.

@@ -29,7 +29,7 @@ _EXAMPLES: Final = "examples.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learnt:
+class LearntFrom:
     """What each part of a model learnt from."""
 
     encoder: TrainedOn
@@ -46,7 +46,7 @@ class Learnt:
     """The score, or the sum, that is used instead of the fitted fusion."""
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Learnt:
+    def from_dict(cls, content: dict[str, Any]) -> LearntFrom:
         """Return what ``asdict`` made a mapping of."""
         parts = {name: TrainedOn(**content[name]) for name in ("encoder", "classifier")}
         return cls(**{**content, **parts})
@@ -91,9 +91,9 @@ class Evaluation:
         return cls(folder, metrics, report)
 
     @property
-    def learnt(self) -> Learnt:
+    def learnt(self) -> LearntFrom:
         """What each part of the model learnt from."""
-        return Learnt.from_dict(self.report["learnt_from"])
+        return LearntFrom.from_dict(self.report["learnt_from"])
 
     @property
     def stored(self) -> StoredFigures:

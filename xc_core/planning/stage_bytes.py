@@ -9,7 +9,7 @@ from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.classifiers import MAPPED
 from xc_core.classifiers.storage import BF16, FP32, RESIDENT
 from xc_core.fusion import LightGBM
-from xc_core.infer.score import DOCS_AT_ONCE
+from xc_core.infer.ranker import DOCS_AT_ONCE
 from xc_core.planning.stage_costs import FLOAT, Case, neighbours, texts, trained_documents
 from xc_core.scores import Lexical
 

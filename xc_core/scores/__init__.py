@@ -1,4 +1,4 @@
-"""Scores of (document, label) pairs, one module each.
+"""Scores of (document, label) pairs, one module each, or one for several that are alike.
 
 To add a score, add a module to this folder; importing the package registers all of them.
 """
@@ -7,13 +7,12 @@ from xc_core.plugins import import_all
 from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
 from xc_core.scores.biased_rows import BiasedRows
 from xc_core.scores.classifier import Classifier
-from xc_core.scores.frequency import Frequency
+from xc_core.scores.frequency import Frequency, Prior
 from xc_core.scores.label_text import LabelText
 from xc_core.scores.label_words import LabelCharacters, LabelWords
 from xc_core.scores.lexical import Characters, Lexical
 from xc_core.scores.neighbours import Neighbours
 from xc_core.scores.noise import Noise
-from xc_core.scores.prior import Prior
 from xc_core.scores.prototype import Prototype
 from xc_core.scores.store import Scores, ScoresWriter, open_packed
 

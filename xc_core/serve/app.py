@@ -70,7 +70,7 @@ class Server:
         content = {
             "ready": not self.draining,
             "model": self.models.current.name,
-            "dial": self.models.current.predictor.scorer.fusion.turns,
+            "dial": self.models.current.predictor.ranker.fusion.turns,
             "refused": refusal and {"version": refusal.version, "reason": refusal.reason},
             "registry": self.models.source_error or "ok",
         }

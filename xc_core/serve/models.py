@@ -49,7 +49,7 @@ class Served:
     @property
     def has_dial(self) -> bool:
         """True if positions of the dial are answered, even if they change nothing."""
-        return self.predictor.scorer.fusion.dial is not None
+        return self.predictor.ranker.fusion.dial is not None
 
     @property
     def name(self) -> dict[str, str]:

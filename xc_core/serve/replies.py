@@ -58,7 +58,7 @@ class Problem(BaseModel):
 
 def reply(served: Served, tail: float | None, answers: Iterable[list[Explained]], why: bool) -> bytes:
     """Return the JSON of a ``Reply``."""
-    dial = served.predictor.scorer.fusion.dial
+    dial = served.predictor.ranker.fusion.dial
     position = tail if tail is not None else 0.0 if dial is None else dial.default
     labels = [[_label(label, why) for label in found] for found in answers]
     content = {"model": served.name, "tail": position, "answers": labels}

@@ -19,10 +19,10 @@ from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
 from xc_core.infer.examples import Ranked, examples, right_and_wrong, titles_of
 from xc_core.infer.predictor import Predictor, latencies_ms
-from xc_core.infer.score import Scorer
+from xc_core.infer.ranker import Ranker
 from xc_core.metrics import plots
 from xc_core.metrics.confusions import confusions
-from xc_core.metrics.evaluation import ALL, FUSION, OWN, Learnt, write_evaluation
+from xc_core.metrics.evaluation import ALL, FUSION, OWN, LearntFrom, write_evaluation
 from xc_core.metrics.names import RECALL_KS
 from xc_core.metrics.ranking import PerDocument, of_each, without
 from xc_core.metrics.report import in_bins, report
@@ -35,14 +35,14 @@ from xc_core.shapes import F64, I64, Bool, Shortlist
 def run(context: Context[EvaluationSettings]) -> None:
     """Rank labels of the test documents without filtered pairs, measure, plot."""
     corpus, scores, fusion = context.read(Corpus), context.read(Scores), context.read(FittedFusion)
-    scorer = Scorer(scores.fitted(), fusion)
+    ranker = Ranker(scores.fitted(), fusion)
     rows = corpus.rows(TEST)
     truth, filters = corpus.labels.rows(rows), corpus.filters.rows(rows)
     rules, vectors_ND = {FUSION: fusion, **fusion.parts()}, context.read(Embeddings).documents_ND
     first = rows[:1]
-    alone = rules.keys() & scorer.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
+    alone = rules.keys() & ranker.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
     weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
-    blocks = scorer.blocks(
+    blocks = ranker.blocks(
         vectors_ND, rows, lambda: corpus.texts_of("documents", rows), rules, "scoring test documents", alone
     )
     short, figures = _measured(blocks, truth, filters, weights_L, dict(in_bins(frequency_L)))
@@ -53,7 +53,7 @@ def run(context: Context[EvaluationSettings]) -> None:
     content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
-    content["learnt_from"] = asdict(_learnt(corpus, trained, tables, fusion))
+    content["learnt_from"] = asdict(_learnt_from(corpus, trained, tables, fusion))
     confused = confusions(short, truth)
     titles = titles_of(corpus, [label for one in confused for label in (one.named, one.missed)])
     content["confusions"] = [
@@ -61,13 +61,13 @@ def run(context: Context[EvaluationSettings]) -> None:
     ]
     picked = generator(context.settings.seed, "examples").permutation(len(rows))
     shown = right_and_wrong(short, truth, picked, context.settings.examples)
-    found = examples(corpus, scorer, vectors_ND, rows, Ranked(short, truth, shown))
+    found = examples(corpus, ranker, vectors_ND, rows, Ranked(short, truth, shown))
     write_evaluation(context.build, content, figures, found)
     histories = {"encoder": trained.history, "classifier": tables.history}
     plots.training_curves(context.build.path, histories, context.run.title)
     plots.deciles(context.build.path, content["deciles"], context.run.title)
     answering = trained.encoder.on(Device.chosen()).without_gradients()  # as a packed model encodes
-    _latency(context, Predictor(trained.tokenizer, answering, scorer, [], []), corpus, rows[picked])
+    _latency(context, Predictor(trained.tokenizer, answering, ranker, [], []), corpus, rows[picked])
     metrics = content["metrics"]
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
@@ -117,10 +117,10 @@ def _measured(
     return Shortlist.stack(kept), {name: PerDocument.joined(each) for name, each in parts.items()}
 
 
-def _learnt(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion) -> Learnt:
+def _learnt_from(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion) -> LearntFrom:
     """Return what each part of the model learnt from; what older artefacts do not record follows from the corpus."""
     rows = TrainedOn.of(corpus, validation=tables.folds[-1].refit)
-    return Learnt(
+    return LearntFrom(
         encoder=TrainedOn.read(trained.history, TrainedOn.of(corpus, validation=False)),
         classifier=TrainedOn.read(tables.history, rows),
         joint=trained.rows_LD is not None,

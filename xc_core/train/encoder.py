@@ -28,9 +28,9 @@ from xc_core.train.documents import EncoderData
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.frozen import with_states
 from xc_core.train.heads import Batch, Head
+from xc_core.train.label_vectors import EncoderLabelVectors
 from xc_core.train.optim import EncoderOptimizer
 from xc_core.train.parallel import check_draws, gathered, ours
-from xc_core.train.searched import EncoderLabelVectors
 from xc_core.train.state import diverged, part
 
 RADIUS: Final = 0.8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xc_core.classifiers.one_vs_rest import TableHead
+from xc_core.classifiers.table_head import TableHead
 from xc_core.sampling import ROWS
 from xc_core.shapes import F32, extended
 

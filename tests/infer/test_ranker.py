@@ -18,10 +18,10 @@ from xc_core.ann import Exact
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, XCError
 from xc_core.fusion import FittedFusion, Inputs, RegressionTree, Sum, Tree, summed
-from xc_core.infer import score
-from xc_core.infer.score import Scorer, candidates, distinct
+from xc_core.infer import ranker as module
+from xc_core.infer.ranker import Ranker, candidates, distinct
 from xc_core.scores import FittedScore, Neighbours, Query, ScoreData
-from xc_core.scores.frequency import Counts
+from xc_core.scores.frequency import PerLabel
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32, I32, PAD_ID
 
@@ -36,7 +36,7 @@ ROWS, TEXTS, DOCS = unit(LABELS, 1), unit(LABELS, 2), unit(DOCUMENTS, 3)
 SCORES: dict[str, FittedScore] = {
     "label_text": VectorScore.build(TEXTS, Exact()),
     "classifier": VectorScore.build(ROWS, Exact()),
-    "frequency": Counts(np.arange(LABELS, dtype=np.int64)),
+    "frequency": PerLabel(np.arange(LABELS, dtype=np.int64), "frequency", searches=False),
 }
 ROWS_ALONE = {**SCORES, "label_text": VectorScore.build(TEXTS, None)}
 SUMMED = ("label_text", "classifier")
@@ -49,10 +49,10 @@ def make(
     asked: int = 4,
     tree: RegressionTree | None = None,
     scores: Mapping[str, FittedScore] = SCORES,
-) -> Scorer:
+) -> Ranker:
     features = () if tree is None else ("frequency",)
     rule = Sum(add=add) if tree is None else Tree(add=add, features=features)
-    return Scorer(scores, FittedFusion(rule, tuple(scores), add, (), features, tree, asked))
+    return Ranker(scores, FittedFusion(rule, tuple(scores), add, (), features, tree, asked))
 
 
 def no_texts() -> list[str]:
@@ -61,9 +61,9 @@ def no_texts() -> list[str]:
 
 @dataclass(frozen=True)
 class Case:
-    """A scorer, and the score of each (document, label) pair computed without it."""
+    """A ranker, and the score of each (document, label) pair computed without it."""
 
-    scorer: Scorer
+    ranker: Ranker
     score_NL: np.ndarray
     searched: tuple[F32, ...] = (ROWS, TEXTS)
     """The vectors in which candidates are searched."""
@@ -83,7 +83,7 @@ CASES = {
 
 
 def expected_candidates(case: Case) -> list[set[int]]:
-    k = min(case.scorer.fusion.candidates, LABELS)
+    k = min(case.ranker.fusion.candidates, LABELS)
     found = [naive.nearest(vectors, DOCS, k) for vectors in case.searched]
     return [set().union(*own) for own in zip(*found, strict=True)]
 
@@ -97,7 +97,7 @@ def test_labels_that_two_scores_propose_take_no_place_twice() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_shortlist_is_the_candidates_by_falling_score(name: str) -> None:
     case = CASES[name]
-    short = case.scorer.shortlist(Query(DOCS))
+    short = case.ranker.shortlist(Query(DOCS))
     for at, (ids, scores) in enumerate(zip(short.ids_NK, short.scores_NK, strict=True)):
         best = sorted(expected_candidates(case)[at], key=lambda label: -case.score_NL[at, label])
         assert ids[: len(best)].tolist() == best
@@ -108,8 +108,8 @@ def test_a_shortlist_is_the_candidates_by_falling_score(name: str) -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 8, 30])
 def test_k_cuts_or_pads_the_whole_shortlist(k: int) -> None:
-    scorer = CASES["sum"].scorer
-    whole, cut = scorer.shortlist(Query(DOCS)), scorer.shortlist(Query(DOCS), k)
+    ranker = CASES["sum"].ranker
+    whole, cut = ranker.shortlist(Query(DOCS)), ranker.shortlist(Query(DOCS), k)
     assert cut.ids_NK.shape == (DOCUMENTS, k)
     np.testing.assert_array_equal(cut.ids_NK, whole.top(k).ids_NK)
     np.testing.assert_array_equal(cut.scores_NK, whole.top(k).scores_NK)
@@ -118,17 +118,17 @@ def test_k_cuts_or_pads_the_whole_shortlist(k: int) -> None:
 def test_blocks_whose_neighbours_name_more_or_fewer_labels_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = LabelMatrix.from_pairs(np.array([0, 1, 1, 1, 2]), np.array([4, 5, 6, 7, 8]), (3, LABELS))
     votes = Neighbours(nearest=1).fit(ScoreData(truth, vectors=lambda: DOCS[:3]))
-    scorer = make(("neighbours",), asked=1, scores={**SCORES, "neighbours": votes})
-    whole = scorer.shortlist(Query(DOCS[:3]))
-    monkeypatch.setattr(score, "DOCS_AT_ONCE", 1)
-    (found,) = stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"fusion": scorer.fusion}, "scoring")).values()
+    ranker = make(("neighbours",), asked=1, scores={**SCORES, "neighbours": votes})
+    whole = ranker.shortlist(Query(DOCS[:3]))
+    monkeypatch.setattr(module, "DOCS_AT_ONCE", 1)
+    (found,) = stacked(ranker.blocks(DOCS, np.arange(3), no_texts, {"fusion": ranker.fusion}, "scoring")).values()
     np.testing.assert_array_equal(found.ids_NK, whole.ids_NK)
     np.testing.assert_array_equal(found.scores_NK, whole.scores_NK)
 
 
 def test_every_rule_ranks_the_same_candidates_by_its_own_score() -> None:
-    scorer = CASES["sum"].scorer
-    found = stacked(scorer.blocks(DOCS, np.arange(DOCUMENTS), no_texts, scorer.fusion.parts(), "scoring"))
+    ranker = CASES["sum"].ranker
+    found = stacked(ranker.blocks(DOCS, np.arange(DOCUMENTS), no_texts, ranker.fusion.parts(), "scoring"))
     for name, scores in (*PAIRS.items(), ("sum", sum(PAIRS.values()))):
         for at in range(DOCUMENTS):
             ids = found[name].ids_NK[at][found[name].filled_NK[at]]
@@ -136,8 +136,8 @@ def test_every_rule_ranks_the_same_candidates_by_its_own_score() -> None:
 
 
 def test_no_rows_give_an_empty_shortlist_of_every_rule() -> None:
-    scorer = CASES["sum"].scorer
-    found = stacked(scorer.blocks(DOCS, np.zeros(0, np.int64), list, scorer.fusion.parts(), "scoring"))
+    ranker = CASES["sum"].ranker
+    found = stacked(ranker.blocks(DOCS, np.zeros(0, np.int64), list, ranker.fusion.parts(), "scoring"))
     assert {name: len(short) for name, short in found.items()} == {"label_text": 0, "classifier": 0, "sum": 0}
 
 
@@ -148,7 +148,7 @@ def test_scores_that_propose_no_labels_are_refused() -> None:
 
 
 def test_the_plain_sum_of_the_inputs_ranks_as_the_sum_of_the_named_scores() -> None:
-    whole = Scorer(SCORES, summed(Sum(), Inputs(tuple(SCORES), SUMMED)))
+    whole = Ranker(SCORES, summed(Sum(), Inputs(tuple(SCORES), SUMMED)))
     named = make(asked=100)
     np.testing.assert_array_equal(whole.shortlist(Query(DOCS)).ids_NK, named.shortlist(Query(DOCS)).ids_NK)
     assert whole.num_labels == LABELS
@@ -179,25 +179,25 @@ def test_a_score_alone_ranks_the_labels_nearest_to_its_own_vectors(
     name: str, own: VectorScore, vectors_LD: F32
 ) -> None:
     """Whatever other vectors the index of the model searches, and whether it searches at all."""
-    scorer = make(scores={**SCORES, "classifier": JOINED, "label_text": SILENT})
-    rules = {"fusion": scorer.fusion, name: FittedFusion(Sum(), tuple(SCORES), (name,))}
+    ranker = make(scores={**SCORES, "classifier": JOINED, "label_text": SILENT})
+    rules = {"fusion": ranker.fusion, name: FittedFusion(Sum(), tuple(SCORES), (name,))}
     rows = np.arange(DOCUMENTS)
-    alone = stacked(scorer.blocks(DOCS, rows, no_texts, rules, "ranking", [name]))
+    alone = stacked(ranker.blocks(DOCS, rows, no_texts, rules, "ranking", [name]))
     nearest = np.argsort(-(DOCS @ vectors_LD.T), axis=1, kind="stable")[:, :4]
     np.testing.assert_array_equal(alone[name].ids_NK, nearest)
-    among_all = stacked(scorer.blocks(DOCS, rows, no_texts, rules, "ranking"))
+    among_all = stacked(ranker.blocks(DOCS, rows, no_texts, rules, "ranking"))
     np.testing.assert_array_equal(alone["fusion"].ids_NK, among_all["fusion"].ids_NK)
     assert (among_all[name].ids_NK != nearest).any()
 
 
 def test_a_score_that_proposes_nothing_cannot_be_ranked_alone() -> None:
-    scorer = make()
-    assert scorer.searching(Query(DOCS[:1])) == {"label_text", "classifier"}
+    ranker = make()
+    assert ranker.searching(Query(DOCS[:1])) == {"label_text", "classifier"}
     with pytest.raises(ConfigError, match="one of classifier, label_text"):
-        stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"frequency": scorer.fusion}, "ranking", ["frequency"]))
+        stacked(ranker.blocks(DOCS, np.arange(3), no_texts, {"frequency": ranker.fusion}, "ranking", ["frequency"]))
 
 
-class Repeating(Counts):
+class Repeating(PerLabel):
     """A score of a plug-in that proposes the most frequent label three times."""
 
     def candidates(self, query: Query, k: int) -> I32:
@@ -207,22 +207,23 @@ class Repeating(Counts):
 @pytest.mark.parametrize("others", [(), ("classifier",)], ids=["one", "two"])
 def test_a_label_that_a_score_proposes_twice_is_ranked_once(others: tuple[str, ...]) -> None:
     """The only score that searches, and each score in the ablation, answered with it each time."""
-    scores = {"repeating": Repeating(np.arange(LABELS, dtype=np.int64)), **{name: SCORES[name] for name in others}}
-    scorer = make(add=tuple(scores), scores=scores)
-    rules = {"fusion": scorer.fusion, "repeating": scorer.fusion}
-    found = stacked(scorer.blocks(DOCS, np.arange(DOCUMENTS), no_texts, rules, "ranking", ["repeating"]))
+    repeating = Repeating(np.arange(LABELS, dtype=np.int64), "repeating", searches=True)
+    scores = {"repeating": repeating, **{name: SCORES[name] for name in others}}
+    ranker = make(add=tuple(scores), scores=scores)
+    rules = {"fusion": ranker.fusion, "repeating": ranker.fusion}
+    found = stacked(ranker.blocks(DOCS, np.arange(DOCUMENTS), no_texts, rules, "ranking", ["repeating"]))
     assert found["repeating"].ids_NK.tolist() == [[LABELS - 1, 3, PAD_ID, PAD_ID]] * DOCUMENTS
     assert [list(rows).count(LABELS - 1) for rows in found["fusion"].ids_NK] == [1] * DOCUMENTS
 
 
-class Wrong(Counts):
+class Wrong(PerLabel):
     """A score that names no label, or has no number, when it is asked alone."""
 
     def candidates(self, query: Query, k: int) -> I32:
         return np.zeros((len(query), 1), np.int32)
 
     def alone(self, query: Query, k: int) -> I32:
-        return np.full((len(query), 1), int(self.count_L[0]), np.int32)
+        return np.full((len(query), 1), int(self.value_L[0]), np.int32)
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         return np.where(ids_NK == 5, np.nan, 0.0).astype(np.float32)
@@ -231,7 +232,7 @@ class Wrong(Counts):
 @pytest.mark.parametrize(("label", "found"), [(LABELS, "fix the method alone"), (5, "not finite")])
 def test_what_a_score_proposes_alone_is_checked_too(label: int, found: str) -> None:
     """A wrong label, or NaN, was a wrong figure of the ablation."""
-    scores = {"wrong": Wrong(np.full(LABELS, label, np.int64))}
-    scorer = make(add=("wrong",), scores=scores)
+    scores = {"wrong": Wrong(np.full(LABELS, label, np.int64), "wrong", searches=True)}
+    ranker = make(add=("wrong",), scores=scores)
     with pytest.raises(XCError, match=found):
-        stacked(scorer.blocks(DOCS, np.arange(3), no_texts, {"wrong": scorer.fusion}, "ranking", ["wrong"]))
+        stacked(ranker.blocks(DOCS, np.arange(3), no_texts, {"wrong": ranker.fusion}, "ranking", ["wrong"]))

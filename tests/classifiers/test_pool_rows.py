@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from xc_core.classifiers import LabelTable, TableConfig
-from xc_core.classifiers.taken import Taken
+from xc_core.classifiers.pool_rows import PoolRows
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -18,13 +18,13 @@ def test_gradients_by_hand_equal_autograd(width: int, unit: bool) -> None:
     labels = torch.tensor([1, 4, 5, 9, 33])
     slope = torch.randn(7, 5, generator=random)
     table = LabelTable(start, TableConfig(unit=unit))
-    taken = Taken.of(table, labels)
+    pooled = PoolRows.of(table, labels)
     rows, leaf = start[labels].requires_grad_(True), doc.clone().requires_grad_(True)
     scores = leaf @ table.vectors(rows).T
     by_rows, by_documents = torch.autograd.grad(scores, [rows, leaf], slope)
-    assert torch.equal(taken.products(doc), scores.detach())
-    assert torch.equal(taken.back_to_documents(slope), by_documents)
-    assert torch.equal(taken.back_to_rows(slope, doc), by_rows)
+    assert torch.equal(pooled.products(doc), scores.detach())
+    assert torch.equal(pooled.back_to_documents(slope), by_documents)
+    assert torch.equal(pooled.back_to_rows(slope, doc), by_rows)
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -34,7 +34,7 @@ def test_products_in_bf16_are_near_those_in_float32(unit: bool) -> None:
     labels, slope = torch.arange(20, 40), torch.randn(7, 20, generator=random)
     exact, rough = (LabelTable(start, TableConfig(unit=unit)) for _ in range(2))
     rough.product = torch.bfloat16
-    one, other = Taken.of(exact, labels), Taken.of(rough, labels)
+    one, other = PoolRows.of(exact, labels), PoolRows.of(rough, labels)
     for found, expected in (
         (other.products(doc), one.products(doc)),
         (other.back_to_documents(slope), one.back_to_documents(slope)),

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.classifiers.pool_rows import PoolRows
 from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.storage import Rows, blocks
 from xc_core.classifiers.table import LabelTable
-from xc_core.classifiers.taken import Taken
 from xc_core.devices import Device, put
 from xc_core.losses import BatchLoss, OnHost, Sampled
 from xc_core.losses.base import summed
@@ -79,11 +79,11 @@ class TableHead:
         """
         block, doc_BD = pool.only(labels_S), doc_BD.detach()
         labels = put(block.labels_U, doc_BD.device)
-        taken = [Taken.of(table, labels) for table in self.tables]
-        scores_BU = self._scores(doc_BD, taken).requires_grad_(True)
+        pooled = [PoolRows.of(table, labels) for table in self.tables]
+        scores_BU = self._scores(doc_BD, pooled).requires_grad_(True)
         total, counted = summed(self.loss, scores_BU, *marks(block, docs_B, doc_BD.device))
         (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
-        found = taken[0].back_to_rows(slope_BU, doc_BD)
+        found = pooled[0].back_to_rows(slope_BU, doc_BD)
         gradient = found.new_zeros(len(labels_S), found.shape[1])
         gradient[put(np.searchsorted(labels_S, block.labels_U), gradient.device)] = found
         return gradient
@@ -96,9 +96,9 @@ class TableHead:
         doc_BD = leaf.detach()
         for block in self._blocks(pool):
             labels = put(self.shard.places(self.shard.cut(block).labels_U), leaf.device)
-            taken = [Taken.of(table, labels) for table in self.tables]
+            pooled = [PoolRows.of(table, labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
-            scores_BU = self._all(self._scores(doc_BD, taken), block).requires_grad_(True)
+            scores_BU = self._all(self._scores(doc_BD, pooled), block).requires_grad_(True)
             total, counted = summed(self.loss, scores_BU, chosen, known, sampled)
             loss, count = loss + total.detach(), counted.double()
             usable = loss.isfinite() & (count != 0)
@@ -107,9 +107,9 @@ class TableHead:
             (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
             slope_BU = self.shard.own_columns(slope_BU, block.labels_U)
             if gradient is not None:
-                gradient += _kept(taken[0].back_to_documents(slope_BU), usable)
+                gradient += _kept(pooled[0].back_to_documents(slope_BU), usable)
             if scale is not None:
-                self._update(taken, doc_BD, slope_BU, usable, scale)
+                self._update(pooled, doc_BD, slope_BU, usable, scale)
         if scale is not None:
             for table in self.tables:
                 table.finish_step()
@@ -135,11 +135,11 @@ class TableHead:
         total = self.shard.world.summed(torch.tensor([loss for loss, _ in numbers], dtype=torch.float64))
         return [(loss, count) for loss, (_, count) in zip(total.tolist(), numbers, strict=True)]
 
-    def _update(self, taken: list[Taken], doc_BD: Tensor, slope_BU: Tensor, usable: Tensor, scale: float) -> None:
+    def _update(self, pooled: list[PoolRows], doc_BD: Tensor, slope_BU: Tensor, usable: Tensor, scale: float) -> None:
         """Take a step on the rows and, if there is one, the bias, given d(loss) / d(scores)."""
-        own = taken[0]
+        own = pooled[0]
         own.table.update(own.labels_U, _kept(own.back_to_rows(slope_BU, doc_BD), usable), scale)
-        for bias in taken[1:]:
+        for bias in pooled[1:]:
             bias.table.update(bias.labels_U, _kept(slope_BU.sum(0, keepdim=True).T, usable), scale)
 
     @property
@@ -151,10 +151,10 @@ class TableHead:
         """Return the tables by the prefix of their tensors' names."""
         return {"": self.table} | ({} if self.bias is None else {"bias/": self.bias})
 
-    def _scores(self, doc_BD: Tensor, taken: list[Taken]) -> Tensor:
+    def _scores(self, doc_BD: Tensor, pooled: list[PoolRows]) -> Tensor:
         """Return the scores (B x U) in float32."""
-        products_BU = taken[0].products(doc_BD)
-        return products_BU if self.bias is None else products_BU + taken[1].rows_UD.T
+        products_BU = pooled[0].products(doc_BD)
+        return products_BU if self.bias is None else products_BU + pooled[1].rows_UD.T
 
     def vectors(self) -> Tensor:
         """Return all rows as documents are scored against them (L x D), with a bias as the last column (L x (D + 1)).

@@ -18,7 +18,7 @@ _LEAST: Final = 1e-12
 
 
 @dataclass
-class Taken:
+class PoolRows:
     """Rows of a table (U x D), and as documents are scored against them. The next step overwrites them."""
 
     table: LabelTable
@@ -30,7 +30,7 @@ class Taken:
     """Lengths of the rows if vectors are unit vectors."""
 
     @classmethod
-    def of(cls, table: LabelTable, labels_U: Tensor) -> Taken:
+    def of(cls, table: LabelTable, labels_U: Tensor) -> PoolRows:
         """Read the rows ``labels_U`` (distinct, rising)."""
         rows_UD = table.gather(labels_U)
         if not table.config.unit:

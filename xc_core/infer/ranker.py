@@ -81,7 +81,7 @@ def _finite(name: str, values_NK: F32, ids_NK: I32) -> F32:
 
 
 @dataclass(frozen=True)
-class Scorer:
+class Ranker:
     """Ranks labels by all scores and their fusion."""
 
     scores: Mapping[str, FittedScore]
