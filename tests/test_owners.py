@@ -209,7 +209,7 @@ ALLOWED = {
         f"omikuji trains on a file, in the caller's scratch; a folder {BUILDING}",
     ),
     ("folders", "xc_core/leftovers.py"): (
-        {"TemporaryDirectory", "mkdir", "rename", "rmtree", "unlink"},
+        {"gettempdir", "mkdir", "rename", "rmtree", "unlink"},
         "a folder that the next command deletes if its writer is killed; deletes these; undoes an exchange; a folder "
         "of temporary files, whose errors name it",
     ),
