@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from assets.settings import TRACKING_URI, hide_secrets
+from assets.settings import REGISTRY_URI, TRACKING_URI, hide_secrets
 from assets.waiting import TIMEOUT
 from xc_core.causes import storage_error, storage_reason
 from xc_core.errors import UnavailableError, first_line
@@ -89,7 +90,8 @@ def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
         do += "(MLFLOW_TRACKING_SERVER_CERT_PATH, MLFLOW_TRACKING_CLIENT_CERT_PATH, REQUESTS_CA_BUNDLE)"
         return "no TLS connection to", "a server that takes TLS, and files of certificates that can be read", do
     expected = "a reachable tracking server, or sqlite:////absolute/path.db"
-    return "no answer from", expected, "start the server or set MLFLOW_TRACKING_URI"
+    variable = REGISTRY_URI if uri == os.environ.get(REGISTRY_URI) else TRACKING_URI
+    return "no answer from", expected, f"start the server or set {variable}"
 
 
 def _errors_of_s3() -> tuple[type[Exception], ...]:

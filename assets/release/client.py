@@ -16,10 +16,13 @@ from xc_core.errors import MissingError
 def client_of(workspace: Workspace, *, reads: bool = False) -> Iterator[Any]:
     """Yield a client of the project's MLflow; errors of MLflow in the block become UnavailableError.
 
-    Raises MissingError to who ``reads`` what was registered if the registry is a database that is not there yet: to
-    make it needs permission to write.
+    A registry at another address is asked once first: an error names that address, and no command waits long. Raises
+    MissingError to who ``reads`` what was registered if the registry is a database that is not there yet: to make it
+    needs permission to write.
     """
+    from assets.mlflow_errors import answering
     from assets.tracking import connected
+    from assets.waiting import first_contact
 
     settings = mlflow_settings(workspace.root)
     if reads and (new := unmade(settings.registry)):
@@ -30,4 +33,7 @@ def client_of(workspace: Workspace, *, reads: bool = False) -> Iterator[Any]:
             "deleted, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI has changed",
         )
     with connected(settings.uri, settings.lock) as client:
+        if settings.registry != settings.uri:
+            with answering(settings.registry), first_contact(settings.registry):
+                client.search_registered_models(max_results=1)
         yield client

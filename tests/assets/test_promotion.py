@@ -692,6 +692,17 @@ def test_without_a_server_each_command_reports_it(xc: Xc, no_server: Workspace, 
     assert not ended.out
 
 
+@pytest.mark.parametrize("command", [["promote"], ["rollback"], ["predict", "falcon"], ["lineage", 1]])
+def test_without_a_registry_its_own_address_is_named(
+    xc: Xc, project: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch, command: list[str | int]
+) -> None:
+    """The tracking store, which had answered, was called down."""
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", UNREACHABLE)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    found = f"no answer from MLflow at {UNREACHABLE}"
+    xc(*command, "--dataset", "toy").refused(69, found, "set MLFLOW_REGISTRY_URI")
+
+
 def test_without_a_server_a_named_recipe_still_predicts(xc: Xc, no_server: Workspace) -> None:
     ended = xc("predict", "--dataset", "toy", "--recipe", "ngame", "--json", "falcon")
     assert json.loads(ended.out)[0]["title"] == "falcon"
