@@ -191,6 +191,7 @@ ALLOWED = {
         "an unnamed file, which disappears with the process",
     ),
     ("folders", "xc_core/causes.py"): ({"TemporaryFile"}, "an unnamed file, to learn why a disk refuses one"),
+    ("folders", "xc_core/sqlite.py"): ({"TemporaryFile"}, "an unnamed file, to learn whether its disk gives locks"),
     ("mapped files", "xc_core/classifiers/storage.py"): ({"mmap.mmap"}, "an unnamed file; it reserves its space"),
     ("folders", "xc_core/cli/doctor.py"): ({"gettempdir"}, "only asks how much space its disk has"),
     ("folders", "xc_core/classifiers/tables.py"): ({"mkdir"}, BUILDING),
