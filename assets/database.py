@@ -13,14 +13,13 @@ from xc_core.leftovers import remove_leftovers, scratch
 from xc_core.sqlite import sqlite_address, sqlite_file
 
 
-def missing(uri: str) -> Path | None:
-    """Return the file of ``uri`` if it is a file that is not there."""
-    file = sqlite_file(uri)
-    return None if file is None or file.exists() else file
+def unmade(*uris: str) -> list[Path]:
+    """Return the databases that are files and not there yet: whoever asks MLflow makes them."""
+    return [file for file in dict.fromkeys(map(sqlite_file, uris)) if file and not file.exists()]
 
 
-def made(uri: str) -> None:
-    """Make the database of ``uri`` if it is a file that is not there; raise StorageError if its disk refuses that.
+def made(*uris: str) -> None:
+    """Make the databases that are files and not there yet; raise StorageError if their disk refuses that.
 
     MLflow makes the tables in place, in many steps. It neither uses nor completes a database that a kill or a full disk
     has left half made. It writes the place of its default experiment, a folder of the present one, into an SQL text: a
@@ -28,18 +27,15 @@ def made(uri: str) -> None:
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    file = missing(uri)
-    if file is None:
-        return
-    file = file.resolve()  # a link stays one
-    with writing(file), suppress(ConfigError):  # of a path that an address cannot name: MLflow makes another file
-        sqlite_address(file)
-        remove_leftovers(file)
-        with scratch(file) as folder:
-            new = folder / file.name
-            SqlAlchemyStore(sqlite_address(new), Path("mlruns").absolute().as_uri())  # type: ignore[no-untyped-call]
-            if not file.exists():
-                new.rename(file)
+    for file in (link.resolve() for link in unmade(*uris)):  # a link stays one
+        with writing(file), suppress(ConfigError):  # of a path that an address cannot name: MLflow makes another file
+            sqlite_address(file)
+            remove_leftovers(file)
+            with scratch(file) as folder:
+                new = folder / file.name
+                SqlAlchemyStore(sqlite_address(new), Path("mlruns").absolute().as_uri())  # type: ignore[no-untyped-call]
+                if not file.exists():
+                    new.rename(file)
 
 
 def synced(path: Path) -> None:

@@ -72,18 +72,18 @@ def archives(workspace: Workspace, dataset: str) -> int:
     return workspace.params.dataset(dataset).update.keep if known else UpdateConfig.keep
 
 
-def waits(workspace: Workspace, dataset: str, wanted: str, now: float) -> bool:
+def waits(workspace: Workspace, dataset: str, wanted: str) -> bool:
     """Return True if the inbox is in the state for which a run was requested, False if that was ingested already.
 
     A run that was killed after its ingest finds the files archived; the same files may come again later. Raises
     MovedError for an inbox in another state.
     """
     _settle(workspace, dataset, wanted)
-    if state(inbox(workspace, dataset), now) == wanted:
+    if (found := state(inbox(workspace, dataset), math.inf)) == wanted:
         return True
     if _archived(workspace, dataset, wanted).is_dir():
         return False
-    if state(inbox(workspace, dataset), math.inf) is None:
+    if found is None:
         raise _gone(inbox(workspace, dataset), dataset)
     raise _changed(f"an inbox of {dataset} that changed after this run was requested")
 

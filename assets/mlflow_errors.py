@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -9,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from assets.settings import hide_secrets
+from assets.settings import REGISTRY_URI, TRACKING_URI, hide_secrets
 from assets.waiting import TIMEOUT
 from xc_core.causes import storage_error, storage_reason
 from xc_core.errors import UnavailableError, first_line
 from xc_core.plugins import importing
-from xc_core.sqlite import lockers, sqlite_file
+from xc_core.sqlite import lockers, sqlite_file, without_locks
 
 _ANSWERS: Final = (
     "RESOURCE_DOES_NOT_EXIST",
@@ -25,6 +26,7 @@ _ANSWERS: Final = (
     "ENDPOINT_NOT_FOUND",
 )
 """MLflow's codes of errors that are answers, about what it lacks or does not take; others may be of the network."""
+_TLS: Final = re.compile(r"SSLError|\bTLS\b.*invalid path")
 _REASON: Final = re.compile(r"""\(Caused by .*(["'])(.+?)\1\)\)""")
 """The innermost reason in an error of requests, behind an address so long that a message would be cut before it."""
 
@@ -60,7 +62,10 @@ def answering(uri: str) -> Iterator[None]:
 def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     """Return what an error of MLflow is, what was expected, and what to do."""
     if "database is locked" in str(error):
-        do = f"wait for the end of {lockers(sqlite_file(uri)) or 'the other program'}, or end it"
+        if (file := sqlite_file(uri)) and without_locks(file.parent):
+            do = f"mount its disk with locks, or give another address: {TRACKING_URI}=sqlite:////PATH/mlflow.db"
+            return "no answer from", "a database on a disk that gives file locks", do
+        do = f"wait for the end of {lockers(file) or 'the other program'}, or end it"
         return "no answer from", "a database that no other program keeps locked", do
     code = getattr(error, "error_code", "")
     if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
@@ -76,8 +81,17 @@ def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
         return "errors of", "a server that answers requests", "look at the log of the server, or of the proxy before it"
     if "Read timed out" in str(error):
         return "no answer in time from", "an idle server", f"look at its load, or set {TIMEOUT} to more seconds"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        do = "set MLFLOW_TRACKING_SERVER_CERT_PATH to a file with the certificate of the authority that signed the "
+        do += "server's; renew one that is expired, or use the host that it names"
+        return "a certificate that is not trusted, of", "one that is valid for this host", do
+    if _TLS.search(str(error)):
+        do = "write http:// if the server has no TLS; else fix the file that holds certificates "
+        do += "(MLFLOW_TRACKING_SERVER_CERT_PATH, MLFLOW_TRACKING_CLIENT_CERT_PATH, REQUESTS_CA_BUNDLE)"
+        return "no TLS connection to", "a server that takes TLS, and files of certificates that can be read", do
     expected = "a reachable tracking server, or sqlite:////absolute/path.db"
-    return "no answer from", expected, "start the server or set MLFLOW_TRACKING_URI"
+    variable = REGISTRY_URI if uri == os.environ.get(REGISTRY_URI) else TRACKING_URI
+    return "no answer from", expected, f"start the server or set {variable}"
 
 
 def _errors_of_s3() -> tuple[type[Exception], ...]:

@@ -53,7 +53,7 @@ def _recorded(folder: Path, root: Path) -> str | None:
 def _mlflow(root: Path, dataset: str) -> list[Place]:
     """Return MLflow's database or server, the store of its files, and the registry if it has another address."""
     if not any(map(os.environ.get, (TRACKING_URI, REGISTRY_URI))) and not (root / ".xc" / "mlflow").is_dir():
-        return []  # never used; asking for the settings would make the folder
+        return []  # never used
     settings = mlflow_settings(root)
     name = model_name(dataset)
     versions, runs = f"the registered versions of {name}", f"the runs of each experiment {name}, {name} (2) and so on"

@@ -23,6 +23,7 @@ from xc_core.lifecycle import dvc_lock
 
 _REMOTE: Final = re.compile(r"^(?:.*\s)?remote\.([^=\s]+)\.url=(.+)$", re.MULTILINE)
 """The address of a remote in what ``dvc config --list`` prints."""
+_CACHE: Final = re.compile(r"^(?:.*\s)?cache\.dir=(.+)$", re.MULTILINE)
 
 
 class Project(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -129,9 +130,15 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def remotes(self) -> dict[str, str]:
         """Return the address of each remote by its name, from all files of DVC's configuration; none if dvc fails."""
+        return dict(_REMOTE.findall(self._settings()))
+
+    def cache(self) -> Path:
+        """Return the folder of the cache, which ``cache.dir`` may put elsewhere."""
+        return Path(self.root, ".dvc", ["cache", *_CACHE.findall(self._settings())][-1])
+
+    def _settings(self) -> str:
         command = [sys.executable, "-m", "dvc", "config", "--list"]
-        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
-        return dict(_REMOTE.findall(done.stdout))
+        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False).stdout
 
     def _dvc(self, *arguments: str) -> None:
         # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files

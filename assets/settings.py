@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,8 +12,8 @@ from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from xc_core import artifacts
-from xc_core.errors import ConfigError, bare
-from xc_core.sqlite import PREFIX, sqlite_address, sqlite_file
+from xc_core.errors import ConfigError, StorageError, bare
+from xc_core.sqlite import PREFIX, sqlite_address
 
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
 REGISTRY_URI: Final = "MLFLOW_REGISTRY_URI"
@@ -59,20 +60,12 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     uri = _of_project(_given(TRACKING_URI), root)
     if not uri:
         uri = sqlite_address(root / _DATABASE)
-        with artifacts.writing(state):
-            state.mkdir(parents=True, exist_ok=True)
-        _ignore(state.parent)
+        with suppress(StorageError):  # of who may only read the project
+            _ignore(state.parent)
     files = _given(_ARTIFACTS) or str(state / "artifacts")
     if not urlparse(files).scheme:
         files = (root.absolute() / files).as_uri()
     return MlflowSettings(uri, files, root / ".xc" / "lock" / "mlflow")
-
-
-def unmade(root: Path) -> list[Path]:
-    """Return MLflow's databases that are files and not there yet: whoever asks MLflow makes them."""
-    tracking, registry = (_of_project(_given(name), root) for name in (TRACKING_URI, REGISTRY_URI))
-    files = [sqlite_file(tracking) if tracking else root / _DATABASE, sqlite_file(registry)]
-    return [file for file in files if file and not file.exists()]
 
 
 def _given(variable: str) -> str:

@@ -1,6 +1,5 @@
 """Every stage as a Dagster asset: runs ``xc run STAGE`` in its own process, records it in DVC, logs it to MLflow."""
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -145,7 +144,7 @@ def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Proj
     """Run ``xc run STAGE`` in a subprocess; if the run was started for an inbox, ingest that first."""
     dataset, recipe = split_key(context.partition_key)
     state = context.run.tags.get(inbox.INBOX_TAG) if stage.needs_source else None
-    if state and inbox.waits(project.workspace, dataset, state, time.time()):
+    if state and inbox.waits(project.workspace, dataset, state):
         keep = inbox.archives(project.workspace, dataset)  # read first: params.yaml may break during a long ingest
         call(context, pipes, project, inbox.ingest_arguments(project.workspace, dataset))
         inbox.archive(project.workspace, dataset, state, keep)

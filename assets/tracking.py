@@ -72,8 +72,7 @@ def connect(uri: str, lock: Path) -> Any:
                 with suppress(StorageError):
                     first.enter_context(locked(lock, "the first connection to MLflow", patience=_PATIENCE))
             first.enter_context(first_contact(uri))
-            for address in addresses:
-                database.made(address)
+            database.made(*addresses)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
             client.search_experiments(max_results=1)
     return client

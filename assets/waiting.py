@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from assets.database import missing
+from assets.database import unmade
 from assets.settings import hide_secrets
 from xc_core.progress import report
 from xc_core.sqlite import lockers, sqlite_file
@@ -31,7 +31,7 @@ def first_contact(uri: str) -> Iterator[None]:
     """
     waiting = threading.Timer(_QUIET_SECONDS, _report, [uri])
     waiting.daemon = True
-    if not missing(uri):
+    if not unmade(uri):
         waiting.start()
     given = TIMEOUT in os.environ
     os.environ.setdefault(TIMEOUT, _SECONDS)

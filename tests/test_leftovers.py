@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ import pytest
 
 from xc_core import artifacts, leftovers, linked
 from xc_core.chain import Workspace, changelog
-from xc_core.leftovers import abandoned, claimed, process_of, sweep, work
+from xc_core.leftovers import abandoned, claimed, process_of, sweep, temporary_folder, work
 
 BUILDER = """
 import sys, pathlib
@@ -136,6 +138,20 @@ def test_a_copy_that_was_killed_is_swept(tmp_path: Path, monkeypatch: pytest.Mon
     (left,) = (path for path in tmp_path.iterdir() if path.name.startswith("."))
     os.utime(left, (1, 1))
     assert sweep([tmp_path]) == [left]
+
+
+def test_the_temporary_folder_of_a_killed_command_is_deleted_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of ``xc plan`` in a project that may only be read, or of ``xc lineage``: a copy of the texts stayed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, other = (tmp_path / f".{name}.9999999-0a1b2c3d.tmp" for name in ("xc", "other"))
+    for folder in (left, other):
+        folder.mkdir()
+    with temporary_folder() as one, temporary_folder():
+        assert one.is_dir() and not left.exists(), "the command of one lives"
+        assert stat.S_IMODE(one.stat().st_mode) == 0o700, "other users may not read it"
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def test_other_names_are_left_alone(tmp_path: Path) -> None:

@@ -38,11 +38,11 @@ def work(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def scratch(path: Path) -> Iterator[Path]:
+def scratch(path: Path, mode: int = 0o777) -> Iterator[Path]:
     """Yield an empty temporary folder beside ``path``; if this process is killed, the next command deletes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = work(path)
-    folder.mkdir()
+    folder.mkdir(mode)
     try:
         with claimed(folder):
             yield folder
@@ -52,16 +52,18 @@ def scratch(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Yield an empty folder among the system's temporary files. Raises StorageError, with its path, if it is full.
+    """Yield an empty folder of this user among the system's temporary files; those of killed commands are deleted.
 
-    The error of a write to an open file names no file.
+    Raises StorageError, with its path, if it is full: the error of a write to an open file names no file.
     """
-    with tempfile.TemporaryDirectory() as name:
+    place = Path(tempfile.gettempdir(), "xc")
+    sweep([place.parent], place.name)
+    with scratch(place, 0o700) as folder:
         try:
-            yield Path(name)
+            yield folder
         except OSError as error:
-            if error.filename is None and (reason := storage_reason(error, Path(name))):
-                raise storage_error(reason, Path(name)) from error
+            if error.filename is None and (reason := storage_reason(error, folder)):
+                raise storage_error(reason, folder) from error
             raise
 
 

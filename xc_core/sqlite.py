@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,16 @@ def sqlite_file(address: str) -> Path | None:
     """Return the file of a database at an absolute path; None for another database or a server."""
     path = address.removeprefix(PREFIX).partition("?")[0]
     return Path(path) if address.startswith(PREFIX) and path.startswith("/") else None
+
+
+def without_locks(folder: Path) -> bool:
+    """Return True if the disk of a folder gives no locks, as some network disks; sqlite calls its files locked then."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+    return False
 
 
 def lockers(file: Path | None) -> str:

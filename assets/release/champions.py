@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assets.database import unmade
 from assets.release import aliases, versions
 from assets.release.client import client_of
 from assets.release.pointer import Alias, Pointer, alias_in_sqlite
@@ -44,29 +45,26 @@ def write_pointer(workspace: Workspace, dataset: str) -> None:
 
 
 def _asked(workspace: Workspace, dataset: str) -> Champion | None:
-    """Ask MLflow for the champion."""
+    """Ask MLflow for the champion; a registry whose database nothing has made yet has none."""
     from xc_core.infer.champion import Champion
 
-    with client_of(workspace) as client:
-        version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
-        if version is None:
-            if has_packed_model(workspace):
-                _check_not_new(client, dataset)
-            return None
-    fetch = partial(_fetched, workspace, dataset, version)
-    repair = versions.repair_champion_command(dataset)
-    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair, dataset)
-
-
-def _check_not_new(client: Any, dataset: str) -> None:
-    """Raise MissingError if the registry has no model at all; for a project that has packed some."""
-    if new := versions.hint_if_new(client):
+    version, new = None, "; MLflow has no database yet"
+    if not unmade(mlflow_settings(workspace.root).registry):
+        with client_of(workspace) as client:
+            version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
+            new = "" if version else versions.hint_if_new(client)
+    if version is None and new and has_packed_model(workspace):
         raise MissingError(
             f"no champion of {dataset}{new}",
             expected=f"a registered model {versions.model_name(dataset)} with the alias {aliases.CHAMPION}",
             do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
             "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
         )
+    if version is None:
+        return None
+    fetch = partial(_fetched, workspace, dataset, version)
+    repair = versions.repair_champion_command(dataset)
+    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair, dataset)
 
 
 def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:

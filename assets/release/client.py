@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from assets.database import unmade
 from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
+from xc_core.errors import MissingError
 
 
-def client_of(workspace: Workspace) -> AbstractContextManager[Any]:
-    """Return a context with a client of the project's MLflow; errors of MLflow in it become UnavailableError."""
+@contextmanager
+def client_of(workspace: Workspace, *, reads: bool = False) -> Iterator[Any]:
+    """Yield a client of the project's MLflow; errors of MLflow in the block become UnavailableError.
+
+    A registry at another address is asked once first: an error names that address, and no command waits long. Raises
+    MissingError to who ``reads`` what was registered if the registry is a database that is not there yet: to make it
+    needs permission to write.
+    """
+    from assets.mlflow_errors import answering
     from assets.tracking import connected
+    from assets.waiting import first_contact
 
     settings = mlflow_settings(workspace.root)
-    return connected(settings.uri, settings.lock)
+    if reads and (new := unmade(settings.registry)):
+        raise MissingError(
+            f"no database of MLflow at {new[0]}",
+            expected="a registered model, or a run of Dagster, which makes the database",
+            do="register a model: xc promote --dataset NAME --recipe NAME; if there was a database, it was moved or "
+            "deleted, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI has changed",
+        )
+    with connected(settings.uri, settings.lock) as client:
+        if settings.registry != settings.uri:
+            with answering(settings.registry), first_contact(settings.registry):
+                client.search_registered_models(max_results=1)
+        yield client

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from assets.database import unmade
 from assets.release import aliases, versions
 from assets.release.champions import has_packed_model
 from assets.release.client import client_of
-from assets.settings import hide_secrets, mlflow_settings, unmade
+from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.errors import RefusedError, StorageError, XCError
@@ -17,7 +18,8 @@ from xc_core.errors import RefusedError, StorageError, XCError
 def check() -> Iterator[Finding]:
     """Report whether the tracking server answers and which champions there are (entry point ``xc.checks``)."""
     workspace = Workspace.find()
-    if new := unmade(workspace.root):
+    settings = mlflow_settings(workspace.root)
+    if new := unmade(settings.uri, settings.registry):
         yield Finding("note", f"no database of MLflow yet at {new[0]}: no stage was logged or no model registered")
     else:
         yield from _registry(workspace)

@@ -83,7 +83,7 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     if rebuild is not None and rebuild.exists():
         raise UsageError(f"{rebuild}, which exists", expected="a new folder", do="name another folder, or delete it")
     with temporary_folder() as scratch:
-        with client_of(workspace) as client:
+        with client_of(workspace, reads=True) as client:
             try:
                 found = read(client, dataset, version, scratch)
             except MissingError:
@@ -259,12 +259,12 @@ def _share_remotes(root: Path, folder: Path) -> None:
 
     from assets.resources import Dvc
 
-    settings = ConfigObj(encoding="utf-8", interpolation=False)
-    for name, url in Dvc.of(root).remotes().items():
+    settings, dvc = ConfigObj(encoding="utf-8", interpolation=False), Dvc.of(root)
+    for name, url in dvc.remotes().items():
         place = url if "://" in url else str((root / ".dvc" / url).resolve())
         settings[f'remote "{name}"'] = {"url": place}
-    if (root / ".dvc" / "cache").is_dir():
-        settings["cache"] = {"dir": str(root / ".dvc" / "cache")}
+    if (cache := dvc.cache()).is_dir():
+        settings["cache"] = {"dir": str(cache.resolve())}
     with suppress(FileNotFoundError):  # a project without DVC: the clone keeps the settings of its commit
         write_file(folder / ".dvc" / "config", (root / ".dvc" / "config").read_bytes())
     write_file(folder / ".dvc" / "config.local", b"".join(line + b"\n" for line in settings.write()))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from assets.release.copies import bundle_name, destination, failed, home_of_copies, repository
-from assets.settings import local_folder
+from assets.settings import hide_secrets, local_folder
 from xc_core.artifacts import Manifest, sha256_file, verify
 from xc_core.errors import CorruptError, MissingError, first_line
 
@@ -152,10 +152,11 @@ def download(version: Any) -> Path:
     from mlflow.exceptions import MlflowException
     from ruamel.yaml import YAMLError
 
-    uri, copied = f"models:/{version.name}/{version.version}", None
+    uri, copied, place = f"models:/{version.name}/{version.version}", None, version.source
     try:
         copied = destination(uri, dataset_of(version.name), version.version)
-        folder = Path(repository(uri).download_artifacts("", dst_path=copied))
+        place = (files := repository(uri)).artifact_uri
+        folder = Path(files.download_artifacts("", dst_path=copied))
         return folder / "artifacts" / bundle_name(folder)
     except (OSError, MlflowException) as error:
         if copied is not None:
@@ -164,7 +165,7 @@ def download(version: Any) -> Path:
             raise
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",
-            expected=f"the folder that {version.source} names",
+            expected=f"the files in {hide_secrets(place)}",
             do=repair_command(version),
         ) from error
     except (YAMLError, ValueError, LookupError, TypeError) as error:

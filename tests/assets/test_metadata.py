@@ -123,7 +123,7 @@ def test_mlflow_is_in_the_project_unless_the_environment_says_otherwise(
     found = mlflow_settings(tmp_path)
     assert found.uri == f"sqlite:///{tmp_path}/.xc/mlflow/mlflow.db"
     assert found.artifacts == (tmp_path / ".xc" / "mlflow" / "artifacts").as_uri()
-    assert (tmp_path / ".xc" / "mlflow").is_dir(), "sqlite does not create folders"
+    assert not (tmp_path / ".xc" / "mlflow").exists(), "who makes the database makes its folder"
     assert (tmp_path / ".xc" / ".gitignore").read_text() == "*\n", "DVC would read a dvc.yaml that is kept there"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking:5000")
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", "s3://bucket")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from mlflow.utils.file_utils import local_file_uri_to_path
 
+from assets import database
 from assets.release import aliases, champions, health, promotion
 from assets.release import candidate as candidates
 from assets.release.lineage import read
@@ -27,7 +28,7 @@ from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.champions import source_of
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import BusyError, CorruptError
+from xc_core.errors import BusyError, ConfigError, CorruptError
 from xc_core.params import deep_merged
 from xc_core.serve.models import Models
 
@@ -429,6 +430,17 @@ def test_doctor_makes_no_database(
     assert not missing.exists() and not list((fresh.state / "mlflow").iterdir())
 
 
+def test_doctor_names_a_path_that_no_database_can_have(
+    store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was all well before the first release, which is refused there."""
+    root = fresh.root.rename(fresh.root.with_name("feature%2Fx"))
+    monkeypatch.setenv("XC_ROOT", str(root))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(ConfigError, match=r"(?s)'%2F' in the path .*move or rename the folder"):
+        list(health.check())
+
+
 def test_a_dataset_without_a_champion_has_no_folder_and_a_note(declared: Registry, fresh: Workspace) -> None:
     assert champions.champion(fresh, declared.dataset) is None
     found = [(finding.level, finding.text) for finding in health.check()]
@@ -644,8 +656,16 @@ def test_a_copy_of_a_project_says_that_its_champion_has_files_of_the_original(
 def test_a_new_registry_is_called_new(
     ready: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """As after the deletion of MLflow's database."""
+    """As after the deletion of MLflow's database, which a command that only reads does not make again."""
     monkeypatch.setenv(variable, f"sqlite:///{tmp_path / 'new.db'}")
+    for command in (["promote"], ["promote", "--version", 1], ["rollback"], ["lineage", 1], ["delete", "--version", 1]):
+        found = f"no database of MLflow at {tmp_path / 'new.db'}"
+        xc(*command, "--dataset", "toy").refused(66, found, "xc promote --dataset NAME --recipe NAME; if there was")
+    found = "no champion of toy; MLflow has no database yet"
+    xc("predict", "--dataset", "toy", "falcon").refused(66, found, "MLflow's database has changed")
+    assert not (tmp_path / "new.db").exists()
+
+    database.made(f"sqlite:///{tmp_path / 'new.db'}")
     new = "; the registry is new, it has no model at all"
     xc("promote", "--dataset", "toy").refused(66, f"no challenger of xc-toy{new}")
     xc("rollback", "--dataset", "toy").refused(66, f"no champion of xc-toy{new}")
@@ -670,6 +690,17 @@ def test_without_a_server_each_command_reports_it(xc: Xc, no_server: Workspace, 
     ended = xc(*arguments)
     ended.refused(69, f"no answer from MLflow at {UNREACHABLE}", "set MLFLOW_TRACKING_URI")
     assert not ended.out
+
+
+@pytest.mark.parametrize("command", [["promote"], ["rollback"], ["predict", "falcon"], ["lineage", 1]])
+def test_without_a_registry_its_own_address_is_named(
+    xc: Xc, project: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch, command: list[str | int]
+) -> None:
+    """The tracking store, which had answered, was called down."""
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", UNREACHABLE)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    found = f"no answer from MLflow at {UNREACHABLE}"
+    xc(*command, "--dataset", "toy").refused(69, found, "set MLFLOW_REGISTRY_URI")
 
 
 def test_without_a_server_a_named_recipe_still_predicts(xc: Xc, no_server: Workspace) -> None:

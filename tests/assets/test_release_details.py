@@ -440,6 +440,19 @@ def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: 
     assert {*wanted, f"cache.dir={own / '.dvc' / 'cache'}"} <= set(settings.splitlines())
 
 
+@pytest.mark.parametrize("level", ["config", "config.local"])
+def test_a_clone_gets_the_cache_of_the_project_wherever_it_is(tmp_path: Path, level: str) -> None:
+    """Data that a shared cache alone had were not found, and a relative path led to a folder beside the clone."""
+    own, clone, cache = tmp_path / "own", tmp_path / "elsewhere" / "clone", tmp_path / "our cache"
+    for place in (own / ".dvc" / "cache", clone / ".dvc", cache):
+        place.mkdir(parents=True)
+    (own / ".dvc" / level).write_text("[cache]\n    dir = ../../our cache\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    lineage._share_remotes(own, clone)
+    settings = subprocess.check_output([sys.executable, "-m", "dvc", "cache", "dir"], cwd=clone, text=True)
+    assert settings.strip() == str(cache)
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"corpus": 5}', '{"corpus": {}}'])
 def test_a_damaged_origin_is_no_fault_of_xc(tmp_path: Path, content: str) -> None:
     (tmp_path / ARTEFACTS).write_text(content)

@@ -8,18 +8,25 @@ import math
 import os
 import re
 import shutil
+import ssl
 import tempfile
 import threading
 import time
 import uuid
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.file_utils import local_file_uri_to_path
 from requests import ConnectionError as NoConnection
@@ -280,6 +287,69 @@ def test_a_message_has_the_reason_for_which_a_request_failed(
     assert do in caught.value.do
     with pytest.raises(UnavailableError, match=r"no answer from MLflow at \S+ \(.*Connection refused\)"):
         connect(uri, tmp_path / "lock")
+
+
+def certificate(file: Path, host: str, days: int) -> Path:
+    """Write a key and a certificate, which it signs itself, of a host until some days from now."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    ends = datetime.now(UTC) + timedelta(days=days)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, ends - timedelta(days=9), ends).add_extension(
+        x509.SubjectAlternativeName([x509.IPAddress(ip_address(host))]), critical=False
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(secret + made.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("host", "days", "trusted", "found", "do"),
+    [
+        (
+            "127.0.0.1",
+            3,
+            False,
+            r"a certificate that is not trusted, of MLflow at \S+ \(.*self.signed",
+            "of the authority",
+        ),
+        ("127.0.0.1", -3, True, r"a certificate that is not trusted, of MLflow at \S+ \(.*expired", "renew one"),
+        (
+            "127.0.0.9",
+            3,
+            True,
+            r"a certificate that is not trusted, of MLflow at \S+ \(.*not valid for",
+            "host that it",
+        ),
+        ("", 3, False, r"no TLS connection to MLflow at \S+ \(.*SSL: ", "write http:// if the server has no TLS"),
+        (
+            None,
+            3,
+            True,
+            r"no TLS connection to MLflow at \S+ \(.*invalid path: ",
+            "fix the file that holds",
+        ),
+    ],
+    ids=["self-signed", "expired", "other host", "no TLS", "no file"],
+)
+def test_a_server_whose_certificate_is_refused_is_not_called_down(
+    host: str | None, days: int, trusted: bool, found: str, do: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to start the server."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    file = certificate(tmp_path / "server.pem", host, days) if host else tmp_path / "absent.pem"
+    if trusted:
+        monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(file))
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        if host:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(file)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(UnavailableError, match=found) as caught:
+            connect(f"https://127.0.0.1:{server.server_port}", tmp_path / "lock")
+        server.shutdown()
+    assert do in caught.value.do and "start the server" not in caught.value.do
 
 
 @pytest.mark.parametrize("code", ["UNAUTHENTICATED", "PERMISSION_DENIED"])
@@ -614,14 +684,13 @@ def test_a_variable_that_holds_no_address_is_named(
         mlflow_settings(tmp_path)
 
 
-def test_a_folder_of_mlflow_that_cannot_be_made_is_named_by_every_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`xc doctor` called it a check that cannot run."""
+def test_a_folder_of_mlflow_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that only reads needs no folder."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / ".xc").write_text("")
-    with pytest.raises(StorageError, match=f"while writing {tmp_path}/.xc/mlflow\n"):
-        mlflow_settings(tmp_path)
+    uri = mlflow_settings(tmp_path).uri
+    with pytest.raises(StorageError, match=f"while writing {tmp_path}/.xc/mlflow/mlflow.db\n"):
+        database.made(uri)
 
 
 @pytest.mark.parametrize("name", ["50 % more", "a#b", "quo'te", "größe"])
@@ -645,6 +714,23 @@ LOCKER = """
     print("ready", flush=True)
     time.sleep(60)
 """
+
+
+def test_a_database_on_a_disk_without_locks_is_not_called_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to end another program. sqlite says the same of both."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with (
+        pytest.raises(UnavailableError, match="is locked") as caught,
+        answering(sqlite_address(tmp_path / "mlflow.db")),
+    ):
+        raise OperationalError("SELECT 1", None, Exception("database is locked"))
+    assert caught.value.do.startswith("mount its disk with locks, or give another address: MLFLOW_TRACKING_URI=sqlite:")
 
 
 def test_a_database_that_another_program_has_locked_is_called_so(

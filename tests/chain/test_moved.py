@@ -6,6 +6,7 @@ import importlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,24 @@ def test_a_training_ends_after_the_checkpoint_that_finds_changed_inputs_and_resu
     file.write_text(before, "utf-8")
     run_stage(copied, stage, "toy", "ngame", force=True)
     assert saves[4] == 5
+
+
+def test_a_training_whose_project_is_moved_ends_after_the_next_checkpoint_and_resumes_in_the_new_place(
+    copied: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on to its end, perhaps for hours, and wrote its checkpoints into a new folder at the old place."""
+    save, saves, new = Checkpoints.save, list[int](), tmp_path / "new"
+
+    def moving(self: Checkpoints, task: Any, position: Position, *given: Any, **named: Any) -> None:
+        save(self, task, position, *given, **named)
+        saves.append(position.step)
+        if len(saves) == 2:
+            copied.root.rename(new)
+
+    monkeypatch.setenv("XC_CHECKPOINT_SECONDS", "-1")
+    monkeypatch.setattr(Checkpoints, "save", moving)
+    with pytest.raises(MovedError, match="inputs of encoder that changed during the run, which are gone"):
+        run_stage(copied, "encoder", "toy", "ngame", force=True)
+    assert saves == [1, 2]
+    run_stage(Workspace(new), "encoder", "toy", "ngame", force=True)
+    assert saves[2] == 3, "after the last checkpoint before the move"

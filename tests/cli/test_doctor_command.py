@@ -106,8 +106,11 @@ def test_doctor_notes_a_disk_that_is_nearly_full(
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second disk")
 @pytest.mark.parametrize(
     "place",
-    [".xc", ".xc/dagster", ".xc/mlflow/artifacts", ".dvc/cache", "data", "data/mine", "state", "log", "files", "db"],
-)
+    [
+        ".xc", ".xc/dagster", ".xc/mlflow/artifacts", ".dvc/cache", "data", "data/mine", "state", "log", "files", "db",
+        "dvc's",
+    ],
+)  # fmt: skip
 def test_doctor_shows_the_space_of_each_disk(fresh: Workspace, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """As with the folder of a dataset, or of MLflow's files, on a disk of its own. ``/dev/shm`` is one."""
     monkeypatch.setattr("tempfile.tempdir", str(fresh.root))
@@ -115,6 +118,8 @@ def test_doctor_shows_the_space_of_each_disk(fresh: Workspace, monkeypatch: pyte
     monkeypatch.setenv("XC_LOG_DIR", "log")
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (fresh.root / "files").as_uri())
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{fresh.root}/db")
+    (fresh.root / ".dvc").mkdir(exist_ok=True)
+    (fresh.root / ".dvc" / "config.local").write_text('[cache]\n    dir = "../dvc\'s"\n')
     if (there := fresh.root / place).exists():
         shutil.move(there, fresh.root / "before")
     there.parent.mkdir(exist_ok=True, parents=True)

@@ -55,6 +55,30 @@ def test_what_only_shows_needs_no_permission_to_write(closed: Workspace, command
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("predict", *TOY, "falcon"),
+        ("rollback", *TOY),
+        ("promote", *TOY),
+        ("lineage", "1", *TOY),
+        ("delete", *TOY, "--version", "1"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_what_was_never_registered_is_missing_though_no_database_can_be_made(
+    own: Workspace, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ended with 73: MLflow makes its database when it is asked."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    read_only(own.root)
+    ended = asked(*command)
+    writable(own.root)
+    assert ended.returncode == 66, ended.stderr
+    assert "no database" in ended.stderr
+    assert not (own.state / "mlflow").exists()
+
+
 def test_a_report_is_written_elsewhere(closed: Workspace, tmp_path: Path) -> None:
     ended = asked("report", *NGAME, "--out", tmp_path / "page.html")
     assert ended.returncode == 0, ended.stderr

@@ -301,14 +301,15 @@ def _others(job: _Job) -> Others:
 def _check_unmoved(job: _Job, before: dict[str, str], *, ended: bool = True) -> None:
     """Raise MovedError if parameters or inputs have changed since the stage started.
 
-    Before it has ``ended``, those that cannot be read count as unchanged: a file may be replaced at this moment.
+    Before it has ``ended``, those that cannot be read count as unchanged: a file may be replaced at this moment. But a
+    project that was moved is gone for good.
     """
     try:
         now = depends(job.workspace, job.stage, job.workspace.params.partition(*job.partition.place))
     except XCError:
-        now = {} if ended else before  # deleted or no longer readable
+        now = {} if ended or not job.folder.parent.is_dir() else before  # deleted or no longer readable
     if now != before:
-        names = f": {', '.join(differing(before, now))}" if now else ""
+        names = f": {', '.join(differing(before, now))}" if now else ", which are gone"
         raise MovedError(
             f"parameters or inputs of {job.stage.name} that changed during the run{names}",
             expected="params.yaml and inputs unchanged while a stage runs",
