@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import TOY_CHANGES
 from tests.encoders.conftest import bert as bert
 from xc_core.chain import Workspace
-from xc_core.errors import ConfigError, MissingError, MovedError
+from xc_core.errors import ConfigError, MissingError, MovedError, UsageError
 from xc_core.tune.asked import Tuning
 from xc_core.tune.metric import Metric
 from xc_core.tune.record import study_folder
@@ -52,6 +52,22 @@ def test_the_recipes_own_settings_are_a_trial_if_the_space_has_them_as_they_are(
     workspace.params.declare_experiment("toy", "mine", "ngame", {"classifier": {"table": {"lr": lr}}})
     own = tuning(workspace, {"classifier.table.lr": {"log": [0.001, 0.1]}}, "mine", encoder={"epochs": 1.0})
     assert own.defaults() == ({"classifier.table.lr": lr} if drawn else None)
+
+
+@pytest.mark.parametrize(
+    ("space", "loss"),
+    [
+        ({"encoder.loss": ["triplet", "supcon"]}, {"kind": "supcon"}),
+        ({"encoder.loss.kind": ["triplet", "supcon"]}, "supcon"),
+        ({"encoder.loss": ["triplet", "supcon"], "encoder.loss.kind": ["triplet", "supcon"]}, {"margin": 0.2}),
+    ],
+)
+def test_a_part_is_not_fixed_and_drawn_or_drawn_twice_under_its_two_names(
+    workspace: Workspace, space: dict[str, Any], loss: Any
+) -> None:
+    """Trials had the drawn loss, and the fixed one was lost without a word."""
+    with pytest.raises(UsageError, match="which --set and the space have twice"):
+        tuning(workspace, space, encoder={"loss": loss})
 
 
 def test_settings_of_a_registered_recipe_in_params_yaml_are_not_used_and_named(workspace: Workspace) -> None:

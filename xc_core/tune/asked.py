@@ -177,7 +177,9 @@ def _check_held_out(trial: Recipe) -> None:
 
 
 def _check_apart(space: Space, fixed: Mapping[str, Any]) -> None:
-    """Raise UsageError if a setting is both fixed and drawn."""
+    """Raise UsageError if a setting is both fixed and drawn, or drawn twice: a part, such as a loss, has two names."""
+    given = [name.removesuffix(".kind") for name in (*fixed, *space.settings)]
     for name in space.settings:
-        if name in fixed:
-            raise UsageError(f"{name} in --set and in the space", expected="one of them", do="drop one of the two")
+        if given.count(name.removesuffix(".kind")) > 1:
+            found = f"{name}, which --set and the space have twice"
+            raise UsageError(found, expected="one of them", do="drop one of the two")
