@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,19 +56,21 @@ def test_the_recipes_own_settings_are_a_trial_if_the_space_has_them_as_they_are(
 
 
 @pytest.mark.parametrize(
-    ("space", "loss"),
+    ("space", "fixed", "refused"),
     [
-        ({"encoder.loss": ["triplet", "supcon"]}, {"kind": "supcon"}),
-        ({"encoder.loss.kind": ["triplet", "supcon"]}, "supcon"),
-        ({"encoder.loss": ["triplet", "supcon"], "encoder.loss.kind": ["triplet", "supcon"]}, {"margin": 0.2}),
+        ({"encoder.loss": ["triplet", "supcon"]}, {"encoder": {"loss": {"kind": "supcon"}}}, True),
+        ({"encoder.loss.kind": ["triplet", "supcon"]}, {"encoder": {"loss": "supcon"}}, True),
+        ({"encoder.loss": [{"kind": "supcon"}, {"kind": "triplet"}]}, {"encoder": {"loss": "supcon"}}, True),
+        ({"fusion.rule": ["tree", "lightgbm"]}, {"fusion": {"rule": {"weight": 0.5}}}, False),
+        ({"scores.lexical": [None, {}]}, {"scores": {"lexical": {"kind": "characters"}}}, False),
     ],
 )
-def test_a_part_is_not_fixed_and_drawn_or_drawn_twice_under_its_two_names(
-    workspace: Workspace, space: dict[str, Any], loss: Any
+def test_a_fixed_part_is_not_drawn_under_its_other_name(
+    workspace: Workspace, space: dict[str, Any], fixed: dict[str, Any], refused: bool
 ) -> None:
     """Trials had the drawn loss, and the fixed one was lost without a word."""
-    with pytest.raises(UsageError, match="which --set and the space have twice"):
-        tuning(workspace, space, encoder={"loss": loss})
+    with pytest.raises(UsageError, match="in --set and in the space") if refused else nullcontext():
+        tuning(workspace, space, **fixed)
 
 
 def test_settings_of_a_registered_recipe_in_params_yaml_are_not_used_and_named(workspace: Workspace) -> None:

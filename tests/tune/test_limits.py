@@ -375,7 +375,7 @@ def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
         ({"fusion.rule": ["tree", "sum"], "fusion.rule.depth": [1, 2]}, (), 78, "ngame.fusion.rule.depth"),
         ({"fusion.rule": ["tree", "summ"]}, (), 78, "'summ' (nearest: 'sum')"),
         ({"evaluation.seed": [1, 2]}, (), 78, "a setting of the stage evaluation"),
-        (LATE, ("--set", "fusion.rule.depth=3"), 64, "fusion.rule.depth, which --set and the space have twice"),
+        (LATE, ("--set", "fusion.rule.depth=3"), 64, "fusion.rule.depth in --set and in the space"),
         (LATE, ("--metric", "P@2"), 64, "--metric P@2 (nearest: 'P@5')"),
         (LATE, ("--budget", "soon"), 64, "--budget soon"),
         (LATE, ("--study", "../x"), 64, "the study name '../x'"),
