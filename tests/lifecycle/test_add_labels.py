@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -272,6 +274,26 @@ def test_a_score_over_other_labels_is_refused_before_anything_changes(workspace:
     score = RECIPES["adversarial"].scores["noise"]
     with pytest.raises(MovedError, match="the score 'noise', which has to be fitted again"):
         score.check_extended()
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "refused"),
+    [
+        ("freq-ns", {"scores": {"noise": None}}, "whose negatives were drawn from a distribution over its labels"),
+        ("freq-ns", {}, "the score 'noise', which has to be fitted again"),
+        ("nce", {}, ""),
+        ("uniform-ns", {}, ""),
+        ("freq-ns", {"scores": {"noise": None}, "classifier": {"epochs": 0}}, ""),
+    ],
+)
+def test_a_classifier_biased_by_its_negatives_cannot_rank_new_labels(
+    base: str, changes: dict[str, Any], refused: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCE has no bias, uniform negatives have the same for all labels, and rows that are not trained have none."""
+    workspace.params.declare_experiment("toy", "mine", base, changes)
+    monkeypatch.setattr(module, "states", lambda *_: dict.fromkeys(STAGES, SimpleNamespace(status=Status.FRESH)))
+    with pytest.raises(MovedError, match=refused) if refused else nullcontext():
+        check_model(workspace, "toy", "mine")
 
 
 # layouts and kinds of files

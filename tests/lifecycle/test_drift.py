@@ -43,8 +43,9 @@ CALM = Figures(
 # the rule
 
 
-def test_at_its_limits_a_model_needs_nothing() -> None:
-    found = decide(CALM, DriftConfig())
+@pytest.mark.parametrize("changes", [{}, {"untrained_labels": 0, "query_auc": 0.5, "new_recall": 90.0}])
+def test_at_its_limits_and_below_them_a_model_needs_nothing(changes: dict[str, Any]) -> None:
+    found = decide(replace(CALM, **changes), DriftConfig())
     assert (found.answer, found.reasons) == (Answer.NOTHING, ["all figures are within their limits"])
 
 
