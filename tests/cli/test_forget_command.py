@@ -222,15 +222,18 @@ def test_files_in_the_inbox_are_neither_deleted_nor_passed_over(xc: Xc, own: Wor
     """A copy in progress is hidden; it is data too. A run that was killed may have set the inbox aside."""
     waiting = own.data / "toy" / name
     waiting.parent.mkdir(parents=True)
-    waiting.write_text(TEXT)
+    (own.data / "toy" / "inbox").mkdir(exist_ok=True)
+    last = own.data / "toy" / "inbox" / "tst.json"
+    for path in (waiting, last):
+        path.write_text(TEXT)
     before = files_of(own.data)
     asked = ("forget", *TOY, "--document", "D0003")
     xc(*asked).refused(
-        75, f"files in the inbox of toy that were not ingested yet: 1, the first {waiting}", "wait until"
+        75, f"files in the inbox of toy that were not ingested yet: 2, the first {waiting}", "wait until"
     )
     assert files_of(own.data) == before
     waiting.unlink()
-    (own.data / "toy" / "inbox").mkdir(exist_ok=True)
+    last.unlink()
     (own.data / "toy" / "inbox" / ".gitkeep").touch()
     ended = xc(*asked)
     assert ended.code == 0, ended.err

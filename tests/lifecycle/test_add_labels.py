@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from xc_core.chain import Workspace, changelog, run_stage
 from xc_core.chain.registry import STAGES
 from xc_core.chain.status import Status, states
 from xc_core.classifiers import foreseen_rows
+from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import Tokenised, write_tokens
 from xc_core.errors import DataError, MissingError, MovedError
 from xc_core.infer.bundle import open_predictor
@@ -273,6 +276,26 @@ def test_a_score_over_other_labels_is_refused_before_anything_changes(workspace:
         score.check_extended()
 
 
+@pytest.mark.parametrize(
+    ("base", "changes", "refused"),
+    [
+        ("freq-ns", {"scores": {"noise": None}}, "whose negatives were drawn from a distribution over its labels"),
+        ("freq-ns", {}, "the score 'noise', which has to be fitted again"),
+        ("nce", {}, ""),
+        ("uniform-ns", {}, ""),
+        ("freq-ns", {"scores": {"noise": None}, "classifier": {"epochs": 0}}, ""),
+    ],
+)
+def test_a_classifier_biased_by_its_negatives_cannot_rank_new_labels(
+    base: str, changes: dict[str, Any], refused: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCE has no bias, uniform negatives have the same for all labels, and rows that are not trained have none."""
+    workspace.params.declare_experiment("toy", "mine", base, changes)
+    monkeypatch.setattr(module, "states", lambda *_: dict.fromkeys(STAGES, SimpleNamespace(status=Status.FRESH)))
+    with pytest.raises(MovedError, match=refused) if refused else nullcontext():
+        check_model(workspace, "toy", "mine")
+
+
 # layouts and kinds of files
 
 
@@ -330,6 +353,26 @@ def test_labels_that_are_whole_numbers_stay_whole_numbers(new: str, tmp_path: Pa
     after = open_corpus(workspace)
     assert after.table("labels")["uid"].to_list() == ["30", "10", "20", new]
     assert after.labels.indices.tolist() == before.labels.indices.tolist()
+
+
+@pytest.mark.parametrize("side", ["labels", "documents"])
+def test_a_text_of_a_table_that_is_longer_than_a_line_may_be_comes_in(side: str, tmp_path: Path) -> None:
+    """It is written as a line of JSON, so the setting becomes large enough to read it again."""
+    workspace = make_workspace(tmp_path / "project")
+    workspace.params.declare_dataset("toy", IngestConfig(max_line_bytes=2_000))
+    run_stage(workspace, "corpus", "toy")
+    frame = pl.DataFrame({"uid": ["N1"], "text": ["é" * 3_000]})
+    (tmp_path / "new").mkdir()
+    if side == "labels":
+        frame.write_parquet(tmp_path / "new.parquet")
+        assert add_labels(workspace, tmp_path / "new.parquet", "toy").labels == 1
+    else:
+        label = open_corpus(workspace).table("labels")["uid"][0]
+        frame.with_columns(labels=pl.Series([[label]])).write_parquet(tmp_path / "new" / "train.parquet")
+        update(workspace, tmp_path / "new", "toy")
+    run_stage(workspace, "corpus", "toy", force=True)
+    table = open_corpus(workspace).table(side)
+    assert table.filter(pl.col("uid") == "N1")["title"].to_list() == ["é" * 3_000]
 
 
 def test_a_layout_without_uids_is_refused(tmp_path: Path, new: Path) -> None:

@@ -43,8 +43,9 @@ CALM = Figures(
 # the rule
 
 
-def test_at_its_limits_a_model_needs_nothing() -> None:
-    found = decide(CALM, DriftConfig())
+@pytest.mark.parametrize("changes", [{}, {"untrained_labels": 0, "query_auc": 0.5, "new_recall": 90.0}])
+def test_at_its_limits_and_below_them_a_model_needs_nothing(changes: dict[str, Any]) -> None:
+    found = decide(replace(CALM, **changes), DriftConfig())
     assert (found.answer, found.reasons) == (Answer.NOTHING, ["all figures are within their limits"])
 
 
@@ -104,7 +105,10 @@ def test_every_limit_is_a_setting(changes: dict[str, Any], limits: dict[str, flo
 
 def test_what_was_not_measured_asks_for_nothing_and_a_missing_model_for_a_training() -> None:
     unmeasured = replace(CALM, query_auc=None, new_recall=None)
-    assert decide(unmeasured, DriftConfig()).reasons == ["all labels are known, and fewer than 50 documents are new"]
+    few = replace(unmeasured, documents_since_training=49, documents_since_model=0)
+    assert decide(few, DriftConfig()).reasons == ["all labels are known, and fewer than 50 documents are new"]
+    for many in (replace(few, documents_since_training=50), replace(few, documents_since_model=50)):
+        assert decide(many, DriftConfig()).reasons[0].endswith("fewer than 50 documents can be compared with new ones")
     unknown = replace(unmeasured, documents_since_model=None)
     assert "the changelog does not say" in decide(unknown, DriftConfig()).reasons[0]
     assert decide(replace(CALM, test_recall=None), DriftConfig()).answer is Answer.NOTHING

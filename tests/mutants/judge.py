@@ -169,6 +169,7 @@ def _run(tree: Path, arguments: list[str], log: Path, cpu_limit_s: float, tracer
         sys.argv = ["pytest", *arguments]
         sys.dont_write_bytecode = tracer is None  # of the code without a change it is right, and saves time afterwards
         os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(tree.parent)  # pytest deletes old files there, not of other runs
         found = importlib.util.find_spec("xc_core")
         assert found and found.origin and Path(found.origin).is_relative_to(tree), f"{found} is not the changed copy"
         limit = int(cpu_limit_s) + 1

@@ -55,7 +55,8 @@ SCOPES = (
                             "tests/cli/test_predict_command.py", "tests/stages/test_fusion_families.py")),
     Scope("xc_core/lifecycle", ("tests/lifecycle", "tests/cli/test_update_command.py",
                                 "tests/cli/test_ingest_command.py", "tests/cli/test_forget_command.py",
-                                "tests/cli/test_forget_shown.py", "tests/assets/test_deleting.py")),
+                                "tests/cli/test_forget_shown.py", "tests/cli/test_replacement.py",
+                                "tests/assets/test_resources.py", "tests/assets/test_deleting.py")),
     Scope("xc_core/losses", ("tests/losses", "tests/contracts/test_loss_contract.py", *SETTINGS),
           ("tests/losses/test_bounded_slots.py",)),
     Scope("xc_core/metrics", ("tests/metrics/test_ranking_metrics.py", "tests/metrics")),
@@ -73,7 +74,7 @@ SCOPES = (
                             "tests/serve/test_protocol.py", "tests/serve/test_meters.py")),
     Scope("xc_core/stages", ("tests/stages", "tests/lifecycle/test_add_labels.py", "tests/recipes/test_refresh.py")),
     Scope("xc_core/train", ("tests/train", *SETTINGS)),
-    Scope("xc_core/tune", ("tests/tune",)),
+    Scope("xc_core/tune", ("tests/cli/test_tune_command.py", "tests/tune")),
     Scope("xc_core", tuple(f"tests/test_{name}.py" for name in (
         "artifacts", "canonical", "causes", "confidential", "devices", "environment", "errors", "git", "installation",
         "leftovers", "linked", "locks", "memory", "outside", "params", "params_parts", "plugins", "progress", "seeds",

@@ -146,6 +146,13 @@ def test_a_copy_that_a_conftest_cannot_import_is_killed_and_tests_that_are_missi
         judged(tree)
 
 
+def test_temporary_files_of_a_run_go_with_its_copy(tree: Path) -> None:
+    """In the common folder pytest deletes those of other runs, which took minutes and counted as time of the tests."""
+    (tree / "test_it.py").write_text("def test_it(tmp_path):\n    pass\n")
+    assert judged(tree) == PASSED
+    assert len(list(tree.parent.glob("pytest-of-*/pytest-0/test_it0"))) == 1
+
+
 def test_the_first_run_that_fails_is_the_verdict(tree: Path) -> None:
     (tree / "test_bad.py").write_text("def test_bad():\n    assert False\n")
     good, bad = (["-q", "-p", "no:cacheprovider", name] for name in ("test_it.py", "test_bad.py"))

@@ -178,6 +178,18 @@ def test_the_documents_of_a_pilot_are_deleted_even_if_it_is_killed(
     assert list(tmp_path.rglob("texts")) == []
 
 
+def test_pilots_run_among_the_temporary_files_if_the_state_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Path] = []
+    pilot = Pilot(World.of_sizes(99, 9, 12, 6, 2), {}, {})
+    monkeypatch.setattr(pilots, "_run", lambda inner, *_: (ran.append(inner.root), (pilot, 4))[1])
+    monkeypatch.setattr(pilots, "_searches", lambda width: (1.0, 1.0, 1.0, 1.0))
+    (tmp_path / ".xc").touch()  # so no folder can be made in it
+    pilots.measured(Workspace(tmp_path), "ngame", {}, Source.made_up(pilot.world, "wordpiece"))
+    assert ran and not ran[0].is_relative_to(tmp_path) and not ran[0].exists()
+
+
 def test_documents_of_a_corpus_are_drawn_from_their_split() -> None:
     rows = {TRAIN: np.array([0, 3]), VALIDATION: np.array([4]), TEST: np.array([1, 2])}
     corpus: Any = SimpleNamespace(rows=rows.__getitem__)

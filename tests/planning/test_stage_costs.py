@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xc_core.ann import INDEXES, ExactIndex
+from xc_core.ann import INDEXES, ExactIndex, Ivf
 from xc_core.ann.base import save_index
+from xc_core.ann.ivf import POINTS
 from xc_core.chain import Workspace, run_stage
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.registry import TRAIN_STAGES
@@ -231,6 +232,15 @@ def test_an_index_is_asked_for_as_many_documents_as_a_plan_counts(
     assert searches(case)["scores"][0].queries == case.searched * 2 * asked
     large = replace(case, world=replace(case.world, labels=30_000))
     assert searches(large)["scores"][0].queries == case.searched * asked, "a graph compares with few labels"
+
+
+def test_cells_of_neighbours_are_fitted_in_as_many_rounds_as_faiss_makes_and_filled_once() -> None:
+    """The plan counted 25 rounds, the default of faiss's k-means alone, and no filling."""
+    case = Case(RECIPES["house"], LARGE, WIDTH)
+    built: Any = Ivf().build(np.random.default_rng(0).standard_normal((100, 8), np.float32))
+    rounds, cells, made = built.inner.cp.niter, Ivf().cells(LARGE.published), LARGE.folds(case.recipe)
+    _, fits = searches(case)["scores"]
+    assert (fits.queries, fits.among) == (len(made) * rounds * POINTS * cells + sum(made), cells)
 
 
 def test_the_searches_of_m1_are_counted_once() -> None:

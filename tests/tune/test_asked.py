@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from tests.conftest import TOY_CHANGES
 from tests.encoders.conftest import bert as bert
 from xc_core.chain import Workspace
-from xc_core.errors import ConfigError, MissingError, MovedError
+from xc_core.errors import ConfigError, MissingError, MovedError, UsageError
 from xc_core.tune.asked import Tuning
 from xc_core.tune.metric import Metric
 from xc_core.tune.record import study_folder
@@ -52,6 +53,24 @@ def test_the_recipes_own_settings_are_a_trial_if_the_space_has_them_as_they_are(
     workspace.params.declare_experiment("toy", "mine", "ngame", {"classifier": {"table": {"lr": lr}}})
     own = tuning(workspace, {"classifier.table.lr": {"log": [0.001, 0.1]}}, "mine", encoder={"epochs": 1.0})
     assert own.defaults() == ({"classifier.table.lr": lr} if drawn else None)
+
+
+@pytest.mark.parametrize(
+    ("space", "fixed", "refused"),
+    [
+        ({"encoder.loss": ["triplet", "supcon"]}, {"encoder": {"loss": {"kind": "supcon"}}}, True),
+        ({"encoder.loss.kind": ["triplet", "supcon"]}, {"encoder": {"loss": "supcon"}}, True),
+        ({"encoder.loss": [{"kind": "supcon"}, {"kind": "triplet"}]}, {"encoder": {"loss": "supcon"}}, True),
+        ({"fusion.rule": ["tree", "lightgbm"]}, {"fusion": {"rule": {"weight": 0.5}}}, False),
+        ({"scores.lexical": [None, {}]}, {"scores": {"lexical": {"kind": "characters"}}}, False),
+    ],
+)
+def test_a_fixed_part_is_not_drawn_under_its_other_name(
+    workspace: Workspace, space: dict[str, Any], fixed: dict[str, Any], refused: bool
+) -> None:
+    """Trials had the drawn loss, and the fixed one was lost without a word."""
+    with pytest.raises(UsageError, match="in --set and in the space") if refused else nullcontext():
+        tuning(workspace, space, **fixed)
 
 
 def test_settings_of_a_registered_recipe_in_params_yaml_are_not_used_and_named(workspace: Workspace) -> None:

@@ -177,6 +177,20 @@ def test_a_trial_that_is_no_record_of_one_is_reported(stored: tuple[Path, Any]) 
         running.record("running")
 
 
+def test_a_trial_with_the_settings_of_an_earlier_one_has_its_result_and_takes_nothing_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, ended = trial(0, 50.0), list[Any]()
+    drawn = SimpleNamespace(number=1, params=first.values)
+    space = SimpleNamespace(distributions=dict, values=lambda params: params)
+    tuning, made = SimpleNamespace(space=space, sampler="random", seed=0), SimpleNamespace(ask=lambda _: drawn)
+    monkeypatch.setattr(_Running, "_end", lambda self, *one: ended.append(one))
+    _Running(cast(Any, tuning), Limits(9), tmp_path, cast(Any, made), [])._one(study(first))
+    assert first.taken and ended == [
+        (drawn, replace(first, number=1, seconds=0.0, taken=(), why="same settings as trial 0"))
+    ]
+
+
 def test_a_study_whose_file_is_gone_does_not_start_again_without_a_word(stored: tuple[Path, Any]) -> None:
     folder, tuning = stored
     study(trial(0, 50.0)).write(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def test_what_a_line_means(spec: Any, distribution: Any, size: int | None) -> No
         ({"encoder.epochs": 3}, "3"),
         ({"encoder.epochs": [3]}, "[3]"),
         ({"encoder.epochs": [3, 3]}, "[3, 3]"),
+        ({"encoder.epochs": [datetime.date(2026, 11, 28), 3]}, "[datetime.date(2026, 11, 28), 3]"),
+        ({"encoder.epochs": {"choices": "ab"}}, "'ab'"),
         ({"encoder.epochs": {"lgo": [1, 2]}}, "'lgo' (nearest: 'log')"),
         ({"encoder.epochs": {"log": [1, 2], "range": [1, 2]}}, "log, range"),
         ({"encoder.epochs": {"step": 1}}, "step"),

@@ -126,7 +126,8 @@ def _calm(figures: Figures, limits: DriftConfig) -> str:
         counts = (figures.documents_since_training, figures.documents_since_model)
         if None in counts:
             return f"{labels}; the changelog does not say which documents are new"
-        return f"{labels}, and fewer than {limits.fewest} documents are new"
+        few = "are new" if max(filter(None, counts), default=0) < limits.fewest else "can be compared with new ones"
+        return f"{labels}, and fewer than {limits.fewest} documents {few}"
     return "all figures are within their limits"
 
 

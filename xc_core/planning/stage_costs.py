@@ -31,7 +31,7 @@ FLOAT: Final = 4
 """Bytes of a number of a vector."""
 _AUDITED: Final = 2
 """Exact searches of the stage audit per sampled document."""
-_ROUNDS: Final = 25
+_ROUNDS: Final = 10
 """Rounds of k-means by which faiss fits the cells of an IVF index."""
 _SPECIAL: Final = 2
 """Special tokens of a text."""
@@ -200,10 +200,10 @@ def searches(case: Case) -> dict[str, list[Search]]:
     return {
         "encoder": [Search(mined * world.train, labels, graphs=mined * large)],
         "negatives": [Search(world.published, case.shard, graphs=shards)] if recipe.negatives.k else [],
-        # the recall compares an index with exact search; a graph answers in next to no time
+        # the recall compares an index with exact search, a graph is quick; cells are fitted, then filled
         "scores": [
             Search(case.measured * (2 - served), labels, exact=True, graphs=case.searched * (served + held * large)),
-            Search((held + 1) * _ROUNDS * POINTS * cells, cells, exact=True, nearest=True),
+            Search((held + 1) * _ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
         ],
         "fusion": [Search(case.searched * case.fused, labels), Search(case.fused, near, exact=True)],
         # the served index compares batches of queries with all labels

@@ -59,7 +59,7 @@ class Tuning:
         fixed and in the space.
         """
         own, base = project.params.dataset(dataset), recipe
-        _check_apart(space, dotted(changes))
+        _check_apart(space, changes)
         declared = None if recipe in RECIPES else project.params.declared(dataset, recipe)
         if declared is not None:
             base, changes = declared[0], deep_merged(declared[1], changes)
@@ -176,8 +176,10 @@ def _check_held_out(trial: Recipe) -> None:
         )
 
 
-def _check_apart(space: Space, fixed: Mapping[str, Any]) -> None:
-    """Raise UsageError if a setting is both fixed and drawn."""
-    for name in space.settings:
-        if name in fixed:
+def _check_apart(space: Space, changes: Mapping[str, Any]) -> None:
+    """Raise UsageError if a drawn value would replace a fixed one, also under its other name: encoder.loss.kind."""
+    fixed = dotted(changes)
+    for name, own in space.settings.items():
+        drawn = (dotted(deep_merged(dict(changes), nested({name: value}))) for value in own.probes if value is not None)
+        if not all(fixed.items() <= values.items() for values in drawn):
             raise UsageError(f"{name} in --set and in the space", expected="one of them", do="drop one of the two")

@@ -39,7 +39,7 @@ def stopped_after(seconds: float | None) -> Iterator[None]:
         raise TimeIsUpError
 
     started, before = time.monotonic(), signal.signal(signal.SIGALRM, stop)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, min(seconds, threading.TIMEOUT_MAX))  # the timer takes no more
     try:
         yield
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -261,7 +262,9 @@ def _read(spec: Any, where: str) -> Choices | Range:
 
 
 def _choices(values: Any, where: str) -> Choices:
-    known = {json.dumps(_label(value)) for value in values} if isinstance(values, list) else set()
+    known: set[str] = set()
+    with suppress(TypeError):  # of a date, which no setting takes
+        known = {json.dumps(_label(value)) for value in values} if isinstance(values, list) else known
     if len(known) < 2 or len(known) != len(values):
         raise ConfigError(f"{shown(values)}", expected="a list of at least two values, each once", do=_FIX, where=where)
     return Choices(tuple(values))
