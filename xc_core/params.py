@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from xc_core.errors import ConfigError, bare, nearest, shown
 from xc_core.outside import yaml_of
-from xc_core.plugins import Part
+from xc_core.plugins import HasUnused, Part
 
 C = TypeVar("C")
 
@@ -313,7 +313,7 @@ def in_use(config: Any) -> Any:
 
 def _plain(config: Any, *, used: bool, left_out: frozenset[str] = frozenset()) -> Any:
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        unused = left_out | (config.unused() if used and hasattr(config, "unused") else frozenset())
+        unused = left_out | (config.unused() if used and isinstance(config, HasUnused) else frozenset())
         return _head(config, used=used) | {
             f.name: _plain(getattr(config, f.name), used=used, left_out=_within(unused, f.name))
             for f in dataclasses.fields(config)

@@ -17,7 +17,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from xc_core.errors import ConfigError, XCError, in_words, nearest, shown
 
@@ -30,6 +30,30 @@ COMMANDS: Final = "xc.commands"
 """Entry points of this group name commands."""
 _OWN: Final = ("xc_core", "assets", "pipelines")
 """The packages of this project, some of whose commands are entry points too."""
+
+
+@runtime_checkable
+class HasUnused(Protocol):
+    """A config of which some settings may be unused. A fingerprint contains all settings of any other."""
+
+    def unused(self) -> frozenset[str]:
+        """Return the names of settings that cannot affect a result; "table.lr" is one of the config ``table``."""
+
+
+@runtime_checkable
+class HasUnread(Protocol):
+    """Settings of a stage with which some inputs may be unread. The stage depends on all its inputs with any other."""
+
+    def unread(self) -> frozenset[str]:
+        """Return the names of stages whose artefacts are not read."""
+
+
+@runtime_checkable
+class HasOutside(Protocol):
+    """Settings of a stage that may read local models or tokenizers, on whose content its result depends."""
+
+    def outside(self) -> dict[str, list[Path]]:
+        """Return the files of each local folder that is read, by a name for people; no files for an absent one."""
 
 
 class Part:

@@ -18,7 +18,7 @@ from xc_core.chain.status import depends
 from xc_core.errors import ConfigError
 from xc_core.losses import LOSSES, Loss, SupCon
 from xc_core.params import later
-from xc_core.plugins import Part
+from xc_core.plugins import HasUnused, Part
 from xc_core.recipes.settings import ClustersSettings
 
 CONFIGURED = [name for name in NAMES if name not in ("corpus", "embeddings")]
@@ -44,7 +44,7 @@ def other_kinds(part: Part) -> Iterator[tuple[str, Part]]:
 
 
 def changed_fields(config: Any, place: str) -> Iterator[tuple[str, Any]]:
-    unused = config.unused() if hasattr(config, "unused") else frozenset()
+    unused = config.unused() if isinstance(config, HasUnused) else frozenset()
     for field in dataclasses.fields(config):
         if field.name not in unused:
             for name, value in variants(getattr(config, field.name), f"{place}.{field.name}"):

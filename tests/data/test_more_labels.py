@@ -20,7 +20,7 @@ from tests.data.worlds import FILTERS, LAYOUTS, small_world, write_filters
 from xc_core import artifacts
 from xc_core.data.checks import Allowed, accepted_sentence
 from xc_core.data.corpus import Corpus
-from xc_core.data.formats import documents_stay, open_source
+from xc_core.data.formats import open_source
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.more_labels import with_more_labels
 from xc_core.errors import DataError
@@ -76,7 +76,7 @@ def world_of(case: str, folder: Path) -> IngestConfig:
 def add(raw: Path, config: IngestConfig, before: Corpus, new: pl.DataFrame) -> None:
     """Add labels to the files in ``raw``, whose corpus is ``before``."""
     layout, source = open_source(raw, config.layout, config.read_options())
-    assert documents_stay(source)
+    assert source.documents_stay
     assert layout.add_labels is not None
     layout.add_labels(raw, pl.concat([before.table("labels"), new]), len(new))
 
@@ -177,4 +177,4 @@ def test_numbers_of_labels_in_a_table_are_read_again(kind: pa.DataType, stay: bo
     value = "0" if kind == pa.string() else [0] if kind == pa.list_(pa.int64()) else ["0"]
     columns = {"uid": pa.array(["D0"]), "text": pa.array(["words"]), "labels": pa.array([value], kind)}
     pq.write_table(pa.table(columns), tmp_path / "train.parquet")
-    assert documents_stay(open_source(tmp_path, "tabular", IngestConfig().read_options())[1]) is stay
+    assert open_source(tmp_path, "tabular", IngestConfig().read_options())[1].documents_stay is stay

@@ -21,7 +21,7 @@ from xc_core.cli.train import changes_of
 from xc_core.data.checks import Allowed, check_block
 from xc_core.data.document_file import read_documents
 from xc_core.data.filters import given_pairs
-from xc_core.data.formats import ReadOptions, open_source, splits_of
+from xc_core.data.formats import ReadOptions, open_source
 from xc_core.data.formats.texts import blocks_of
 from xc_core.data.label_file import read_labels
 from xc_core.data.tokenizer import TextTokenizer
@@ -54,7 +54,7 @@ def read_all(folder: Path, layout: str) -> None:
     for block in source.labels():
         check_block(block, ALL, num_labels=None)
         labels += len(block)
-    for split in splits_of(source):
+    for split in source.splits:
         for block in source.documents(split):
             check_block(block, ALL, num_labels=labels)
             assert len(block.uids) == len(block.titles) == len(block.contents) == len(block.label_counts)

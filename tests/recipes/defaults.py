@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core.plugins import Part
+from xc_core.plugins import HasUnused, Part
 from xc_core.recipes import RECIPES, Recipe
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "defaults.md"
@@ -45,7 +45,7 @@ def _flat(config: Any, place: str, unused: frozenset[str] = frozenset()) -> Iter
     elif dataclasses.is_dataclass(config):
         if isinstance(config, Part):
             yield place, config.kind
-        unused |= config.unused() if hasattr(config, "unused") else frozenset()
+        unused |= config.unused() if isinstance(config, HasUnused) else frozenset()
         for name in (field.name for field in dataclasses.fields(config)):
             within = frozenset(other.removeprefix(f"{name}.") for other in unused if other.startswith(f"{name}."))
             if name not in unused | ASIDE:

@@ -18,7 +18,7 @@ import pytest
 from tests.recipes.defaults import ASIDE, STAGES, own_recipes
 from xc_core import recipes
 from xc_core.losses import Triplet
-from xc_core.plugins import Part
+from xc_core.plugins import HasUnused, Part
 from xc_core.recipes import RECIPES, Recipe, base, settings
 from xc_core.recipes.settings import ClustersSettings
 from xc_core.train.encoder_settings import EncoderSettings
@@ -69,7 +69,7 @@ def left_out(config: Any, place: str, *, given: bool = True, unused: frozenset[s
         return
     if not given and isinstance(config, Part):
         yield place, f"{config.table.what} kind", config.kind
-    unused |= config.unused() if hasattr(config, "unused") else frozenset()
+    unused |= config.unused() if isinstance(config, HasUnused) else frozenset()
     for name in (field.name for field in dataclasses.fields(config)):
         if name in unused | ASIDE:
             continue

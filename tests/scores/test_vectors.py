@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.scores.toy import unit
-from xc_core.ann import Both, Exact, ExactIndex, Hnsw, IndexPart, Ivf, always_exact, with_more
+from xc_core.ann import Both, Exact, ExactIndex, HasAlwaysExact, Hnsw, IndexPart, Ivf, with_more
 from xc_core.data.labels import LabelMatrix
 from xc_core.scores import Classifier, Query, ScoreData
 from xc_core.scores.vectors import VectorScore
@@ -71,8 +71,8 @@ def test_the_recall_is_measured_on_the_first_documents_one_at_a_time(monkeypatch
 
 def test_a_graph_that_answers_nothing_has_the_recall_of_exact_search(monkeypatch: pytest.MonkeyPatch) -> None:
     score = VectorScore.build(unit(2000, 1), Both(links=2, build_effort=1, recall=0.999999))
-    assert score.index is not None
-    assert always_exact(score.index)
+    assert isinstance(score.index, HasAlwaysExact)
+    assert score.index.always_exact
     monkeypatch.setattr(ExactIndex, "search", None)  # nothing is measured
     assert score.figures(Query(unit(20, 3))) == {"recall": 1.0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -51,31 +51,43 @@ class Index(Search, Protocol):
         """Write the index into ``folder``."""
 
 
-def with_more(index: Index, vectors_ND: F32) -> Index | None:
-    """Return a copy of ``index`` with more labels at the end, from its method ``extended``, which an index may have.
+@runtime_checkable
+class HasExtended(Protocol):
+    """An index that takes more labels; any other is built again for them."""
 
-    None if it has none, or cannot take these vectors: it has to be built again. Raises ConfigError for vectors of
-    another width than those in the index, or that are not finite.
+    def extended(self, vectors_ND: F32) -> Index | None:
+        """Return a copy with the labels of ``vectors_ND`` at the end; None if it cannot take these vectors."""
+
+
+@runtime_checkable
+class HasExactly(Protocol):
+    """An index that can be searched exactly; the recall of any other is not measured if only it has its vectors."""
+
+    def exactly(self, queries_BD: F32, k: int) -> Shortlist:
+        """Return what exact search over the vectors in the index finds, as ``search`` returns it."""
+
+
+@runtime_checkable
+class HasAlwaysExact(Protocol):
+    """An index whose search may turn out to be exact."""
+
+    @property
+    def always_exact(self) -> bool:
+        """True if every search is exact; the recall is then 1 without a measurement."""
+
+
+def with_more(index: Index, vectors_ND: F32) -> Index | None:
+    """Return a copy of ``index`` with more labels at the end; None if it has to be built again.
+
+    Raises ConfigError for vectors of another width than those in the index, or that are not finite.
     """
     _check(vectors_ND, f"N x {index.width}", vectors_ND.shape[1:] == (index.width,))
-    extended = getattr(index, "extended", None)
-    found: Index | None = None if extended is None else extended(vectors_ND)
-    return found
+    return index.extended(vectors_ND) if isinstance(index, HasExtended) else None
 
 
 def exact_search(index: Index, queries_BD: F32, k: int) -> Shortlist | None:
-    """Return what exact search over the vectors in ``index`` finds, by its method ``exactly``, which an index may have.
-
-    None if it has none.
-    """
-    exactly = getattr(index, "exactly", None)
-    found: Shortlist | None = None if exactly is None else exactly(queries_BD, k)
-    return found
-
-
-def always_exact(index: Index) -> bool:
-    """Return True if every search of ``index`` is exact (its attribute, which an index may have)."""
-    return bool(getattr(index, "always_exact", False))
+    """Return what exact search over the vectors in ``index`` finds; None if it cannot be searched exactly."""
+    return index.exactly(queries_BD, k) if isinstance(index, HasExactly) else None
 
 
 INDEXES: Table[type[IndexPart]] = Table("index")

@@ -19,7 +19,7 @@ from typing import Any, Final
 import faiss
 import numpy as np
 
-from xc_core.ann.base import INDEXES, Index, IndexPart, checked
+from xc_core.ann.base import INDEXES, HasAlwaysExact, HasExactly, HasExtended, Index, IndexPart, checked
 from xc_core.ann.exact import Exact, ExactIndex
 from xc_core.ann.graph import add
 from xc_core.ann.recall import recall
@@ -59,7 +59,7 @@ class GraphFacts:
         return max(self.few, TOGETHER) if self.few else 0
 
 
-class BothIndex:
+class BothIndex(HasAlwaysExact, HasExactly, HasExtended):
     """The vectors and a graph over them."""
 
     def __init__(self, exact: ExactIndex, graph: Any, facts: GraphFacts, part: Both) -> None:

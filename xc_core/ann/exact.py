@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.ann.base import INDEXES, Index, IndexPart, checked
+from xc_core.ann.base import INDEXES, HasExactly, HasExtended, Index, IndexPart, checked
 from xc_core.devices import Device, put
 from xc_core.shapes import F32, I64, Computed, Shortlist, Vectors, spans
 
@@ -41,7 +41,7 @@ _SMALLEST: Final = np.finfo(np.float32).min
 Found = tuple[I64, I64, F32]
 
 
-class ExactIndex:
+class ExactIndex(HasExactly, HasExtended):
     """Keeps the vectors; every search compares with all of them, on ``device``."""
 
     vectors_LD: Vectors

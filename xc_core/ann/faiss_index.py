@@ -14,7 +14,7 @@ from typing import Any, Final
 import faiss
 import numpy as np
 
-from xc_core.ann.base import IndexPart, checked
+from xc_core.ann.base import HasExactly, HasExtended, IndexPart, checked
 from xc_core.ann.exact import ExactIndex
 from xc_core.shapes import F32, Shortlist, spans
 
@@ -34,7 +34,7 @@ def even_lengths(vectors_LD: F32) -> F32:
     return np.concatenate([vectors_LD, extra[:, None]], axis=1)
 
 
-class FaissIndex:
+class FaissIndex(HasExactly, HasExtended):
     """A faiss index over vectors of width ``width``; inside, vectors may have one more coordinate."""
 
     vectors_LD = None

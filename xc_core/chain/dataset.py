@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, Self
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, nearest
 from xc_core.params import at_least, at_most, one_of, within
+from xc_core.plugins import HasOutside
 from xc_core.pretrained import FROM_CORPUS, tokenizer_files
 
 POLICIES: Final = ("auto", "manual")
@@ -42,7 +43,7 @@ class Partition(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokensConfig:
+class TokensConfig(HasOutside):
     """How a dataset is tokenised."""
 
     tokenizers: tuple[str, ...] = ("minilm",)

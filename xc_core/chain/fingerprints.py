@@ -19,6 +19,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, StorageError
 from xc_core.params import dotted, in_use, plain
+from xc_core.plugins import HasOutside, HasUnread
 
 
 def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
@@ -48,7 +49,7 @@ def inputs(stage: Stage, partition: Partition) -> tuple[str, ...]:
     An M4 in random batches, for instance, does not depend on clusters.
     """
     settings = partition.settings(stage.name)
-    unread: frozenset[str] = settings.unread() if hasattr(settings, "unread") else frozenset()
+    unread = settings.unread() if isinstance(settings, HasUnread) else frozenset()
     return tuple(dep for dep in stage.deps if dep not in unread)
 
 
@@ -127,7 +128,7 @@ def source_digest(workspace: Workspace, dataset: str) -> str:
 def outside_digests(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str | None]:
     """Return a digest of each model or tokenizer that a stage reads from a local folder, None for an absent one."""
     settings = partition.settings(stage.name)
-    found: dict[str, list[Path]] = settings.outside() if hasattr(settings, "outside") else {}
+    found = settings.outside() if isinstance(settings, HasOutside) else {}
     caches = {part: workspace.state / "outside" / f"{store_name(part)}.json" for part in found}
     return {
         part: _digest(workspace, caches[part], {p.name: p for p in files}) if files else None

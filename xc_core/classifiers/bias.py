@@ -11,10 +11,11 @@ from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.table import LabelTable, TableConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.params import within
+from xc_core.plugins import HasUnused
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasConfig:
+class BiasConfig(HasUnused):
     """A trained number per label that is added to its scores, so that frequent labels need no direction in space."""
 
     lr: float = 0.0

@@ -23,6 +23,7 @@ from xc_core.classifiers.storage import BF16, FORMATS, FP32, MAPPED, MEMORY, Row
 from xc_core.devices import CPU, Device
 from xc_core.errors import ConfigError
 from xc_core.params import at_least, below, later, one_of, within
+from xc_core.plugins import HasUnused
 from xc_core.shapes import spans
 
 _CHUNK: Final = 1 << 16
@@ -30,7 +31,7 @@ _CHUNK: Final = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableConfig:
+class TableConfig(HasUnused):
     """How rows are initialised, scored, updated and stored."""
 
     start: str = "text"

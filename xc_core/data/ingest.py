@@ -18,7 +18,7 @@ from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, check_sizes, checked_block
 from xc_core.data.cut import BY, Cut, write_splits
 from xc_core.data.filters import generated_pairs, given_pairs
-from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source, splits_of, splits_off
+from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, open_source
 from xc_core.data.formats.base import source_facts
 from xc_core.data.held import hold_out
 from xc_core.data.label_table import LabelsWriter
@@ -105,9 +105,9 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
     if part:
         options = replace(options, test_fraction=0.0, part=True)  # rows of its train file stay train rows
     layout, source = open_source(folder, config.layout, options)
-    files = splits_of(source)
+    files = tuple(source.splits)
     cut = Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
-    with _CorpusWriter(build.path, config, cut, splits_off=splits_off(source)) as writer:
+    with _CorpusWriter(build.path, config, cut, splits_off=bool(source.splits_off)) as writer:
         for block in source.labels():
             writer.add_labels(block)
         for split in files:
@@ -309,7 +309,7 @@ def _grown(counts: I64, size: int) -> I64:
 
 def _filter_files(source: Source) -> dict[str, Path]:
     """Return the filter files of a source by the file of documents that they are for."""
-    return {split: path for split in splits_of(source) if (path := source.filters(split)) is not None}
+    return {split: path for split in source.splits if (path := source.filters(split)) is not None}
 
 
 def _filter_pairs(filters: dict[str, Path], files: tuple[str, ...], writer: _CorpusWriter) -> I64:

@@ -17,7 +17,7 @@ from xc_core import artifacts
 from xc_core.data.corpus import Corpus
 from xc_core.data.cut import FAMILIES, GROUP, group_family
 from xc_core.data.families import NearDuplicates
-from xc_core.data.formats import Source, splits_of, text_uid
+from xc_core.data.formats import Source, text_uid
 from xc_core.data.formats.xc_json import STEM
 from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_validation
 from xc_core.errors import DataError, preview
@@ -247,7 +247,7 @@ def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Data
 
 def _groups(source: Source, of_test: bool) -> dict[str, str]:
     """Return the group of each test document that has one, or of each train and validation document."""
-    blocks = (block for split in splits_of(source) if (split == TEST) == of_test for block in source.documents(split))
+    blocks = (block for split in source.splits if (split == TEST) == of_test for block in source.documents(split))
     pairs = (zip(block.uids, block.groups, strict=True) for block in blocks if block.groups)
     return {uid: group for block in pairs for uid, group in block if group}
 

@@ -20,7 +20,7 @@ from xc_core.encoders.pooling import Pooling
 from xc_core.encoders.unallocated import unallocated
 from xc_core.errors import ConfigError, CorruptError, MissingError, XCError, first_line
 from xc_core.params import at_least, at_most, below
-from xc_core.plugins import Table
+from xc_core.plugins import HasOutside, HasUnused, Table
 from xc_core.pretrained import FROM_CORPUS, model_files
 from xc_core.seeds import seed_torch
 
@@ -39,7 +39,7 @@ class Precision(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
+class EncoderConfig(HasUnused, HasOutside):
     """Settings of an encoder."""
 
     name: str = "minilm"

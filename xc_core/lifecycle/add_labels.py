@@ -22,7 +22,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.data.alike import sentence as alike_sentence
 from xc_core.data.checks import Allowed
 from xc_core.data.corpus import CONTENT, Corpus
-from xc_core.data.formats import LAYOUTS, documents_stay, open_source
+from xc_core.data.formats import LAYOUTS, open_source
 from xc_core.data.label_file import read_labels
 from xc_core.data.label_table import FILE as LABELS
 from xc_core.data.more_labels import with_more_labels
@@ -137,7 +137,7 @@ def _made(inner: Workspace, dataset: str, before: Corpus) -> Corpus:
     partition, raw, folder = inner.params.dataset(dataset), inner.raw(dataset), inner.folder("corpus", dataset)
     config = partition.corpus
     opened = open_source(raw, config.layout, config.read_options())
-    if not documents_stay(opened[1]):
+    if not opened[1].documents_stay:
         return Corpus.open(run_stage(inner, "corpus", dataset).folder)
     now = depends(inner, STAGES["corpus"], partition)
     with artifacts.building(folder, kind=Corpus.kind) as build:

@@ -18,7 +18,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.data.checks import Allowed, clean_block
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
-from xc_core.data.formats import Source, has_uids, names_labels, open_source, splits_of
+from xc_core.data.formats import Source, open_source
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.data.merge import NewDocuments, Tables
 from xc_core.data.splits import TEST
@@ -48,14 +48,14 @@ def update(
             incoming.forget(workspace, dataset)
             report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
             return None
-        by_uid, present = has_uids(source), raw_source(workspace, dataset)
-        if by_uid and not has_uids(present):
+        by_uid, present = source.has_uids, raw_source(workspace, dataset)
+        if by_uid and not present.has_uids:
             report(
                 f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
                 "new files replaces none of them"
             )
         before = present_corpus(workspace, dataset, inner)
-        if not names_labels(source) and not _numbered_alike(source, before, reading):
+        if not source.names_labels and not _numbered_alike(source, before, reading):
             raise _no_names(path)
         part = _read(path, inner.root / "part", reading)
         there, came = Tables.of(before, present), Tables.of(part, source if own.split == "group" else None)
@@ -161,7 +161,7 @@ def _report_divided(groups: set[str]) -> None:
 
 def _report_unread(source: Source, config: IngestConfig) -> None:
     """Report filter files whose pairs a new version does not have."""
-    files = [path.name for split in splits_of(source) if (path := source.filters(split))]
+    files = [path.name for split in source.splits if (path := source.filters(split))]
     if files and config.filters == "none":
         report(f"{', '.join(files)}: not in the new version, because the setting filters is none")
 

@@ -23,6 +23,7 @@ from xc_core.planning.pilots import Rates
 from xc_core.planning.world import World
 from xc_core.recipes import Recipe
 from xc_core.scores import Neighbours
+from xc_core.scores.base import HasIndex
 from xc_core.scores.vectors import ALONE
 
 _TEXT: Final = 8
@@ -60,7 +61,7 @@ class Case:
     @property
     def searched(self) -> int:
         """Scores that search among the vectors of labels."""
-        return sum(score.searches and hasattr(score, "index") for score in self.recipe.scores.values())
+        return sum(score.searches and isinstance(score, HasIndex) for score in self.recipe.scores.values())
 
     @property
     def measured(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from xc_core.ann import Auto, IndexPart
 from xc_core.fusion import Fusion, Inputs, Tree
 from xc_core.params import at_least, later
+from xc_core.plugins import HasUnused
 from xc_core.scores import Classifier, Frequency, LabelText, Score
 from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder_settings import EncoderSettings
@@ -32,7 +33,7 @@ class ClustersSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NegativesSettings:
+class NegativesSettings(HasUnused):
     """M2: hard negatives from an index on the label texts' vectors, for an M4 that trains on stored ones."""
 
     k: int = 0
@@ -48,7 +49,7 @@ class NegativesSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FusionSettings:
+class FusionSettings(HasUnused):
     """How the values of scores become one."""
 
     rule: Fusion = field(default_factory=Tree)

@@ -10,6 +10,7 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.params import at_least, later
+from xc_core.plugins import HasUnused
 from xc_core.sampling.base import NEGATIVES, Documents, LabelPool, LabelVectors, NegativeSource, mask
 from xc_core.sampling.searched import Searching, SearchingSource
 from xc_core.seeds import generator
@@ -18,7 +19,7 @@ from xc_core.shapes import F32, I64, PAD_ID, Array
 
 @NEGATIVES.register("importance")
 @dataclass(frozen=True, kw_only=True)
-class Importance(Searching):
+class Importance(Searching, HasUnused):
     """A document's own hard negatives with weight 1, and uniform draws with a weight that makes the loss unbiased.
 
     ``uniform`` labels are drawn per batch without replacement from all L. A document uses those that are neither its

@@ -12,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from xc_core.ann import IndexPart
 from xc_core.data.beginning import MAX_CHARS
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, DataError, MissingError, MovedError
@@ -170,6 +171,13 @@ class FittedScore(Protocol):
 
 
 SCORES: Table[type[Score]] = Table("score")
+
+
+@runtime_checkable
+class HasIndex(Protocol):
+    """Settings of a score that searches in an index: held-out folds use ``for_batches``, ``xc plan`` counts it."""
+
+    index: IndexPart
 
 
 class Score(Part):

@@ -27,7 +27,7 @@ from xc_core.errors import ConfigError, DataError, DivergedError
 from xc_core.losses import DecoupledSoftmax, Loss
 from xc_core.params import at_least, below
 from xc_core.sampling import Documents, InBatch, Negatives, Order, Random
-from xc_core.scores.base import SCORES, FittedScore, NewLabels, Sample, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, HasIndex, NewLabels, Sample, ScoreData
 from xc_core.scores.vectors import ByVectors, VectorScore
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import F32, as_slice
@@ -38,7 +38,7 @@ _WIDTH: Final = 384
 
 @SCORES.register("biased_rows")
 @dataclass(frozen=True, kw_only=True)
-class BiasedRows(ByVectors):
+class BiasedRows(ByVectors, HasIndex):
     """E(x) . w_l + b_l with rows and biases of their own, trained on frozen document vectors as in M4.
 
     Beside a classifier whose loss is a triplet, which ranks rare labels well, a softmax ranks frequent ones better.

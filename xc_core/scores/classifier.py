@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xc_core.ann import Auto, IndexPart
-from xc_core.scores.base import SCORES, FittedScore, NewLabels, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, HasIndex, NewLabels, ScoreData
 from xc_core.scores.vectors import ByVectors, VectorScore
 from xc_core.shapes import F32, extended
 
 
 @SCORES.register("classifier")
 @dataclass(frozen=True, kw_only=True)
-class Classifier(ByVectors):
+class Classifier(ByVectors, HasIndex):
     """Compares a document with the trained row of each label."""
 
     index: IndexPart = field(default_factory=Auto)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xc_core.ann import Auto, IndexPart
-from xc_core.scores.base import SCORES, FittedScore, ScoreData
+from xc_core.plugins import HasUnused
+from xc_core.scores.base import SCORES, FittedScore, HasIndex, ScoreData
 from xc_core.scores.vectors import ByVectors, VectorScore
 
 
 @SCORES.register("label_text")
 @dataclass(frozen=True, kw_only=True)
-class LabelText(ByVectors):
+class LabelText(ByVectors, HasIndex, HasUnused):
     """Compares a document with the text of each label, so it also finds labels without train documents."""
 
     per_fold = False

@@ -9,14 +9,14 @@ import numpy as np
 from xc_core.ann import Auto, IndexPart
 from xc_core.data.labels import LabelMatrix
 from xc_core.params import at_least
-from xc_core.scores.base import SCORES, FittedScore, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, HasIndex, ScoreData
 from xc_core.scores.vectors import ByVectors, VectorScore
 from xc_core.shapes import F32
 
 
 @SCORES.register("prototype")
 @dataclass(frozen=True, kw_only=True)
-class Prototype(ByVectors):
+class Prototype(ByVectors, HasIndex):
     """x . v_l,  v_l = normalised(E(z_l) + weight m_l),  m_l = normalised(sum of the vectors of the label's documents).
 
     A label without documents has its text's vector. Nothing is trained, and each fold reads its own documents only.

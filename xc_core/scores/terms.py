@@ -24,6 +24,7 @@ import polars as pl
 
 from xc_core.errors import DataError, MissingError
 from xc_core.params import at_least, at_most, later
+from xc_core.plugins import HasUnused
 from xc_core.scores.base import Query, ScoreData
 from xc_core.scores.ngrams import count_ngrams
 from xc_core.shapes import F32
@@ -37,7 +38,7 @@ _COMPOSED: Final = {"form": "NFC"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TermSettings:
+class TermSettings(HasUnused):
     """Which terms are kept. The defaults are those that Annif recommends for omikuji."""
 
     ngrams: int = 2

@@ -13,9 +13,9 @@ import numpy as np
 from xc_core.ann import (
     Exact,
     ExactIndex,
+    HasAlwaysExact,
     Index,
     IndexPart,
-    always_exact,
     exact_search,
     load_index,
     recall,
@@ -113,7 +113,7 @@ class VectorScore(FittedScore):
         """
         if self.index is None or not len(query):
             return {}
-        if always_exact(self.index):  # a graph that does not reach its recall answers nothing
+        if isinstance(self.index, HasAlwaysExact) and self.index.always_exact:
             return {"recall": 1.0}
         asked_ND = self._asked(query)[:ALONE]
         if self.searched_LD is None:

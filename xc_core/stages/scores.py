@@ -23,6 +23,7 @@ from xc_core.errors import ConfigError
 from xc_core.progress import working_on
 from xc_core.sampling import Noise
 from xc_core.scores import NewLabels, Query, Score, ScoreData, Scores, ScoresWriter
+from xc_core.scores.base import HasIndex
 
 _MEASURED: Final = 1000
 """Validation documents on which figures such as the recall of an index are measured."""
@@ -116,8 +117,9 @@ def extend(context: Context[Mapping[str, Score]]) -> None:
 
 def _for_batches(score: Score) -> Score:
     """Return the score for a held-out fold, which is only asked many queries at once, so it needs no graph."""
-    index = getattr(score, "index", None)
-    return replace(score, index=index.for_batches()) if isinstance(index, IndexPart) else score  # type: ignore[type-var]
+    if isinstance(score, HasIndex) and isinstance(score.index, IndexPart):
+        return replace(score, index=score.index.for_batches())  # type: ignore[type-var]
+    return score
 
 
 def _measured(inputs: Inputs, limit: int) -> Query:

@@ -19,6 +19,7 @@ from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, below, later
+from xc_core.plugins import HasUnread, HasUnused
 from xc_core.sampling import (
     BatchOrder,
     Documents,
@@ -36,7 +37,7 @@ from xc_core.train.state import part
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierSettings:
+class ClassifierSettings(HasUnused, HasUnread):
     """M3 and M4: how the label table is trained."""
 
     order: Order = field(default_factory=lambda: StoredClusters(batch_size=512))

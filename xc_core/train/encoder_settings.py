@@ -9,13 +9,14 @@ from xc_core.encoders import EncoderConfig
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
 from xc_core.params import at_least, later
+from xc_core.plugins import HasOutside, HasUnused
 from xc_core.sampling import ROWS, TEXTS, Clustered, InBatch, Negatives, Order
 from xc_core.train.heads import ByText, Scorer
 from xc_core.train.optim import OptimConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSettings:
+class EncoderSettings(HasUnused, HasOutside):
     """M1: how the encoder is trained."""
 
     encoder: EncoderConfig = field(default_factory=EncoderConfig)

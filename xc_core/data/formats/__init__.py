@@ -11,13 +11,8 @@ from xc_core.data.formats.base import (
     Source,
     Texts,
     arrow,
-    documents_stay,
-    has_uids,
-    names_labels,
     open_source,
     source_facts,
-    splits_of,
-    splits_off,
     text_uid,
 )
 from xc_core.plugins import import_all
@@ -32,12 +27,7 @@ __all__ = [
     "Source",
     "Texts",
     "arrow",
-    "documents_stay",
-    "has_uids",
-    "names_labels",
     "open_source",
     "source_facts",
-    "splits_of",
-    "splits_off",
     "text_uid",
 ]

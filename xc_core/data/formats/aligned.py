@@ -9,7 +9,7 @@ from typing import ClassVar, NoReturn
 
 import numpy as np
 
-from xc_core.data.formats.base import Block, ReadOptions, find, need, text_uid
+from xc_core.data.formats.base import Block, ReadOptions, Source, find, need, text_uid
 from xc_core.data.formats.lines import lines
 from xc_core.errors import DataError
 from xc_core.shapes import F64, I64
@@ -20,7 +20,7 @@ Rows = Iterator[tuple[I64, I64, F64]]
 """Blocks of rows of a label matrix: (flat label ids, number of ids per row, relevance)."""
 
 
-class Aligned(ABC):
+class Aligned(Source, ABC):
     """Source over a text file and a label matrix per split, and a file of label texts.
 
     A subclass names the files: ``{}`` stands for ``trn`` and ``tst``.

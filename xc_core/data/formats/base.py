@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Final, Protocol, overload
 
 import numpy as np
 import polars as pl
@@ -124,10 +124,29 @@ class Block:
 
 
 class Source(Protocol):
-    """An opened folder of one layout. With a validation file it also has an attribute ``splits``, see ``splits_of``."""
+    """An opened folder of one layout; attributes that have a default may be left out."""
 
     files: list[Path]
     """All files that are read."""
+    splits: tuple[str, ...] = ("train", "test")
+    """The files of documents, in the order of the corpus: train, validation, test."""
+    splits_off: bool = False
+    """True if the test documents are split off the train file by a hash."""
+
+    @property
+    def has_uids(self) -> bool:
+        """False if uids are row numbers, so that rows have no name."""
+        return True
+
+    @property
+    def documents_stay(self) -> bool:
+        """True if labels that are added at the end cannot change a document."""
+        return False
+
+    @property
+    def names_labels(self) -> bool:
+        """False if labels are known by row numbers; by default as ``has_uids``."""
+        return self.has_uids
 
     def labels(self) -> Iterator[Block]:
         """Yield all labels in the order of their ids."""
@@ -139,19 +158,19 @@ class Source(Protocol):
         """Return the file of "document label" pairs that are removed from predictions; None if there is none."""
 
 
-def splits_of(source: Source) -> tuple[str, ...]:
-    """Return the files of documents that a source has, in the order of the corpus: train, validation, test."""
-    return tuple(getattr(source, "splits", ("train", "test")))
+_OPTIONAL: Final = ("splits", "has_uids", "splits_off", "documents_stay", "names_labels")
 
 
-def has_uids(source: Source) -> bool:
-    """Return False if the uids of a source are row numbers (its attribute ``has_uids``), so that rows have no name."""
-    return bool(getattr(source, "has_uids", True))
+class _WithDefaults(Source):
+    """A source whose class does not derive from ``Source``, as that of a plug-in need not: it gets the defaults."""
 
+    def __init__(self, own: Source) -> None:
+        self.own = own
 
-def names_labels(source: Source) -> bool:
-    """Return False if the labels of a source are known by row numbers (its attribute ``names_labels``)."""
-    return bool(getattr(source, "names_labels", has_uids(source)))
+    def __getattribute__(self, name: str) -> Any:
+        own = super().__getattribute__("own")
+        lacking = name in _OPTIONAL and not hasattr(own, name)
+        return super().__getattribute__(name) if lacking else getattr(own, name)
 
 
 def text_uid(title: str, content: str) -> str:
@@ -160,22 +179,12 @@ def text_uid(title: str, content: str) -> str:
     return f"text-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"
 
 
-def splits_off(source: Source) -> bool:
-    """Return True if the test documents of a source are split off its train file by a hash (its attribute)."""
-    return bool(getattr(source, "splits_off", False))
-
-
 def source_facts(source: Source, folder: Path) -> dict[str, dict[str, Any]]:
     """Return size and SHA-256 of each file of a source, by its path in ``folder``."""
     return {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
         for path in source.files
     }
-
-
-def documents_stay(source: Source) -> bool:
-    """Return True if labels that are added at the end cannot change a document of a source (its attribute)."""
-    return bool(getattr(source, "documents_stay", False))
 
 
 @dataclass(frozen=True)
@@ -232,7 +241,7 @@ def open_source(folder: Path, layout: str, options: ReadOptions) -> tuple[Layout
     source = chosen.open(folder, options)
     for path in source.files:
         _refuse_unreadable(path)
-    return chosen, source
+    return chosen, source if Source in type(source).__mro__ else _WithDefaults(source)  # type: ignore[abstract]
 
 
 def _refuse_unreadable(path: Path) -> None:

@@ -22,7 +22,7 @@ import polars as pl
 
 from xc_core.artifacts import remove, replacing
 from xc_core.data.formats import columns as column
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, find, text_uid
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, find, text_uid
 from xc_core.data.formats.csv_rows import LONGEST
 from xc_core.data.formats.tables import ENDINGS, KNOWN, Batch, batches, column_names, first_row, is_lines
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
@@ -39,7 +39,7 @@ _SHARD = re.compile(
 _TRAIN = "train.parquet, or train.csv, .tsv, .jsonl, .ndjson or .json, each also as .gz"
 
 
-class Tabular:
+class Tabular(Source):
     """Source over ``train``, ``validation``, ``test`` and ``labels`` tables."""
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:

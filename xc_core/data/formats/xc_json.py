@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from xc_core.artifacts import replacing, write_file
-from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Texts, find, in_json, need
+from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, Texts, find, in_json, need
 from xc_core.data.formats.json_rows import object_of, wrong_line
 from xc_core.data.formats.lines import blocks, open_bytes
 from xc_core.data.formats.xc_text import read_header
@@ -44,7 +44,7 @@ _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
 """The end of one object and the start of the next; inside an object, JSON never has a "{" right after a "}"."""
 
 
-class XCJson:
+class XCJson(Source):
     """Source over ``{trn,tst,lbl}.json[.gz]`` and the optional filter files."""
 
     documents_stay = True
