@@ -703,6 +703,16 @@ def test_without_a_registry_its_own_address_is_named(
     xc(*command, "--dataset", "toy").refused(69, found, "set MLFLOW_REGISTRY_URI")
 
 
+def test_an_address_of_both_is_that_of_the_tracking_store(
+    xc: Xc, project: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another registry the tracking store, which is asked first, would still be down."""
+    for variable in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        monkeypatch.setenv(variable, UNREACHABLE)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    xc("rollback", "--dataset", "toy").refused(69, f"no answer from MLflow at {UNREACHABLE}", "set MLFLOW_TRACKING_URI")
+
+
 def test_without_a_server_a_named_recipe_still_predicts(xc: Xc, no_server: Workspace) -> None:
     ended = xc("predict", "--dataset", "toy", "--recipe", "ngame", "--json", "falcon")
     assert json.loads(ended.out)[0]["title"] == "falcon"
