@@ -441,6 +441,14 @@ def test_doctor_names_a_path_that_no_database_can_have(
         list(health.check())
 
 
+def test_a_project_that_has_packed_nothing_has_no_champion_and_needs_no_database(
+    store: Store, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", f"sqlite:///{tmp_path / 'new.db'}")
+    assert champions.champion(fresh, "toy") is None
+    assert not (tmp_path / "new.db").exists()
+
+
 def test_a_dataset_without_a_champion_has_no_folder_and_a_note(declared: Registry, fresh: Workspace) -> None:
     assert champions.champion(fresh, declared.dataset) is None
     found = [(finding.level, finding.text) for finding in health.check()]
