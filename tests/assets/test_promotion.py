@@ -622,7 +622,9 @@ def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
     assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
     (tmp_path / "old").rename(tmp_path / "new")
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
-    xc("predict", "--dataset", "toy", "falcon").refused(66, "no files of xc-toy version 1", "--repair")
+    ended = xc("predict", "--dataset", "toy", "falcon")
+    ended.refused(66, "no files of xc-toy version 1", "--repair")
+    assert f"expected: the files in {(tmp_path / 'old').as_uri()}" in ended.err
     assert xc("promote", "--dataset", "toy", "--repair").code == 0
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
