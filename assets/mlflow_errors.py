@@ -61,9 +61,10 @@ def answering(uri: str) -> Iterator[None]:
 
 def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     """Return what an error of MLflow is, what was expected, and what to do."""
+    variable = REGISTRY_URI if os.environ.get(TRACKING_URI) != uri == os.environ.get(REGISTRY_URI) else TRACKING_URI
     if "database is locked" in str(error):
         if (file := sqlite_file(uri)) and without_locks(file.parent):
-            do = f"mount its disk with locks, or give another address: {TRACKING_URI}=sqlite:////PATH/mlflow.db"
+            do = f"mount its disk with locks, or give another address: {variable}=sqlite:////PATH/mlflow.db"
             return "no answer from", "a database on a disk that gives file locks", do
         do = f"wait for the end of {lockers(file) or 'the other program'}, or end it"
         return "no answer from", "a database that no other program keeps locked", do
@@ -90,7 +91,6 @@ def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
         do += "(MLFLOW_TRACKING_SERVER_CERT_PATH, MLFLOW_TRACKING_CLIENT_CERT_PATH, REQUESTS_CA_BUNDLE)"
         return "no TLS connection to", "a server that takes TLS, and files of certificates that can be read", do
     expected = "a reachable tracking server, or sqlite:////absolute/path.db"
-    variable = REGISTRY_URI if uri == os.environ.get(REGISTRY_URI) else TRACKING_URI
     return "no answer from", expected, f"start the server or set {variable}"
 
 

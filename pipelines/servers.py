@@ -17,6 +17,7 @@ from typing import Any, Final, TextIO
 
 import click
 
+from assets.database import unmade
 from assets.links import DAGSTER_URL, MLFLOW_URL, mlflow_address
 from assets.settings import dagster_environment, mlflow_settings
 from xc_core import artifacts
@@ -27,7 +28,6 @@ from xc_core.errors import BusyError, UnavailableError
 from xc_core.leftovers import process_of
 from xc_core.locks import locked, share
 from xc_core.plugins import importing
-from xc_core.sqlite import sqlite_file
 from xc_core.visible import http_address
 
 _EVERYWHERE: Final = ("0.0.0.0", "::", "")
@@ -81,7 +81,7 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     ]
     elsewhere = settings.uri.startswith("http")
     if not elsewhere:
-        if (file := sqlite_file(settings.uri)) and not file.exists():
+        if unmade(settings.uri):
             with importing():
                 from assets.tracking import connect
 

@@ -154,6 +154,18 @@ def test_the_temporary_folder_of_a_killed_command_is_deleted_by_the_next_one(
     assert list(tmp_path.iterdir()) == [other]
 
 
+def test_a_pipe_among_the_temporary_files_keeps_no_command_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any user may put one there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    os.mkfifo(tmp_path / ".xc.9999999-0a1b2c3d.tmp")
+    done = threading.Thread(target=temporary_folder().__enter__, daemon=True)
+    done.start()
+    done.join(20)
+    assert not done.is_alive()
+
+
 def test_other_names_are_left_alone(tmp_path: Path) -> None:
     for name in (
         "thing.77.tmp",

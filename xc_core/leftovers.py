@@ -99,7 +99,7 @@ def abandoned(path: Path, pid: int) -> bool:
     if path in _OURS:
         return False
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # another user's pipe would be waited for
     except OSError:
         return False
     try:

@@ -19,6 +19,7 @@ def release(
 ) -> tuple[dict[str, Any], list[dg.AssetCheckResult]]:
     """Register the packed model if its recipe competes; return metadata, and the gate's verdict as a check result."""
     from assets.release.candidate import candidate, check_up_to_date
+    from assets.release.client import client_of
     from assets.release.judge import keep_acceptance
     from assets.release.registry import register
     from assets.release.versions import model_name
@@ -38,7 +39,7 @@ def release(
         return {"champion": False, "gate": message}, [result]
     own = candidate(workspace, dataset, recipe, context.run_id)
     check_up_to_date(workspace, dataset, recipe)  # data and settings were read as its origin after it was packed
-    with tracking.client() as client:
+    with client_of(workspace) as client:
         released = register(client, tracking.artifacts, own)
     keep_acceptance(workspace, dataset)
     (context.log.error if released.refused else context.log.info)(released.message)

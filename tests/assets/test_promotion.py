@@ -441,6 +441,14 @@ def test_doctor_names_a_path_that_no_database_can_have(
         list(health.check())
 
 
+def test_a_project_that_has_packed_nothing_has_no_champion_and_needs_no_database(
+    store: Store, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", f"sqlite:///{tmp_path / 'new.db'}")
+    assert champions.champion(fresh, "toy") is None
+    assert not (tmp_path / "new.db").exists()
+
+
 def test_a_dataset_without_a_champion_has_no_folder_and_a_note(declared: Registry, fresh: Workspace) -> None:
     assert champions.champion(fresh, declared.dataset) is None
     found = [(finding.level, finding.text) for finding in health.check()]
@@ -614,7 +622,9 @@ def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
     assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
     (tmp_path / "old").rename(tmp_path / "new")
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
-    xc("predict", "--dataset", "toy", "falcon").refused(66, "no files of xc-toy version 1", "--repair")
+    ended = xc("predict", "--dataset", "toy", "falcon")
+    ended.refused(66, "no files of xc-toy version 1", "--repair")
+    assert f"expected: the files in {(tmp_path / 'old').as_uri()}" in ended.err
     assert xc("promote", "--dataset", "toy", "--repair").code == 0
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
@@ -701,6 +711,16 @@ def test_without_a_registry_its_own_address_is_named(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     found = f"no answer from MLflow at {UNREACHABLE}"
     xc(*command, "--dataset", "toy").refused(69, found, "set MLFLOW_REGISTRY_URI")
+
+
+def test_an_address_of_both_is_that_of_the_tracking_store(
+    xc: Xc, project: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another registry the tracking store, which is asked first, would still be down."""
+    for variable in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        monkeypatch.setenv(variable, UNREACHABLE)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    xc("rollback", "--dataset", "toy").refused(69, f"no answer from MLflow at {UNREACHABLE}", "set MLFLOW_TRACKING_URI")
 
 
 def test_without_a_server_a_named_recipe_still_predicts(xc: Xc, no_server: Workspace) -> None:

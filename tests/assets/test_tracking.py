@@ -36,6 +36,7 @@ from sqlalchemy.exc import OperationalError
 from assets import database, tracking, waiting
 from assets.metadata import summary
 from assets.mlflow_errors import answering
+from assets.release.client import client_of
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
 from assets.tracking import (
@@ -590,6 +591,23 @@ def test_a_server_that_does_not_answer_is_waited_for_aloud_and_for_a_short_time(
     assert os.environ.get(waiting.TIMEOUT) == own
     monkeypatch.undo()
     connect(store.uri, store.lock)
+
+
+def test_a_registry_at_another_address_has_a_short_time_too(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands waited for it up to eight minutes."""
+    limits: list[str | None] = []
+
+    def asked(*_: object, **__: object) -> None:
+        limits.append(os.environ.get(waiting.TIMEOUT))
+
+    monkeypatch.setattr("mlflow.MlflowClient.search_registered_models", asked)
+    monkeypatch.delenv(waiting.TIMEOUT, raising=False)
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://registry:5000")
+    with client_of(Workspace(tmp_path)):
+        pass
+    assert limits == ["20"]
 
 
 def test_a_slow_machine_that_opens_a_database_waits_for_nobody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

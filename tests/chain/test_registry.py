@@ -13,6 +13,23 @@ from xc_core.chain.runner import code
 from xc_core.errors import ConfigError
 from xc_core.recipes import Recipe
 
+SHOWN = {
+    ("corpus", "data", "polars", "parquet"),
+    ("tokens", "data", "huggingface", "numpy"),
+    ("encoder", "training", "pytorch", "huggingface"),
+    ("embeddings", "training", "pytorch", "numpy"),
+    ("clusters", "training", "numpy"),
+    ("negatives", "training", "faiss", "numpy"),
+    ("classifier", "training", "pytorch"),
+    ("scores", "search", "faiss", "numpy"),
+    ("fusion", "search", "numpy"),
+    ("evaluation", "release", "numpy"),
+    ("audit", "release", "numpy"),
+    ("model", "release", "mlflow"),
+    ("leaderboard", "release", "polars"),
+}
+"""Name, group and kinds of stages."""
+
 
 def test_stages_come_after_what_they_read_and_have_code() -> None:
     seen: set[str] = set()
@@ -43,6 +60,12 @@ def test_stages_that_need_an_accelerator_and_results_that_are_not_versioned() ->
     assert [name for name in STAGES if STAGES[name].on_gpu] == ["encoder", "embeddings", "negatives", "classifier"]
     assert [name for name in STAGES if not STAGES[name].versioned] == ["leaderboard"]
     assert [name for name in STAGES if STAGES[name].needs_source] == ["corpus"]
+
+
+def test_stages_that_are_there_stay_with_what_the_graph_shows_of_them() -> None:
+    """Other tests read both from the registry. A new stage needs no line here."""
+    found = [(stage.name, stage.group, *stage.kinds) for stage in STAGES.values()]
+    assert set(found) >= SHOWN
 
 
 def test_an_unknown_stage_is_refused_with_the_nearest() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from mlflow.exceptions import MlflowException
 
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
@@ -69,6 +70,15 @@ def run(recorded: Recorded) -> tuple[dict[str, Any], dg.AssetCheckEvaluation]:
 def moved(recorded: Recorded) -> list[tuple[str, str]]:
     """Return (alias, version) of every alias that was set, in order."""
     return [call.args[1:] for call in recorded.mlflow.set_registered_model_alias.call_args_list]
+
+
+def test_a_registry_at_another_address_is_asked_first(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of one that is down named the tracking store, which had answered, and came after minutes of retries."""
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://registry:5000")
+    monkeypatch.setenv("XC_RETRY_SECONDS", "0")
+    toy.mlflow.search_registered_models.side_effect = MlflowException("refused")
+    result = toy.run("retrain", KEY, asset_selection=[dg.AssetKey("model")])
+    assert "no answer from MLflow at http://registry:5000 (refused)" in str(result.all_events)
 
 
 def test_a_model_that_passes_the_gate_becomes_champion(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:

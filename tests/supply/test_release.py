@@ -55,6 +55,13 @@ def test_messages_about_the_changelog_say_what_to_write(tmp_path: Path) -> None:
     assert "found no section" in of_changelog(tmp_path, "# Changelog\n")[0]
 
 
+def test_no_point_of_the_changelog_stands_twice() -> None:
+    """A merge kept both versions of one, and half of another within it."""
+    for part in re.split(r"^#+ ", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE):
+        heads = re.findall(r"^- (\*\*.+?\*\*:)", part, re.MULTILINE)
+        assert sorted(heads) == sorted(set(heads)), part.splitlines()[0]
+
+
 def git(folder: Path, *arguments: str) -> None:
     identity = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
     subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)

@@ -309,7 +309,7 @@ def _check_unmoved(job: _Job, before: dict[str, str], *, ended: bool = True) -> 
     except XCError:
         now = {} if ended or not job.folder.parent.is_dir() else before  # deleted or no longer readable
     if now != before:
-        names = f": {', '.join(differing(before, now))}" if now else ", which are gone"
+        names = f": {', '.join(differing(before, now))}" if now else ", which are gone or cannot be read"
         raise MovedError(
             f"parameters or inputs of {job.stage.name} that changed during the run{names}",
             expected="params.yaml and inputs unchanged while a stage runs",
