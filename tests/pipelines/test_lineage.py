@@ -152,6 +152,8 @@ def test_files_of_another_version_are_replaced_as_a_whole_and_not_written_to(tmp
 
 
 def test_a_version_that_is_not_there_is_named(project: Workspace, xc: Xc) -> None:
+    xc("lineage", 3, "--dataset", "toy").refused(66, "no database of MLflow")
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
     xc("lineage", 3, "--dataset", "toy").refused(66, "no version 3 of xc-toy")
     xc("lineage", 3, "--dataset", "tou").refused(66, "no dataset 'tou' in params.yaml (nearest: 'toy')")
 
