@@ -56,7 +56,7 @@ def test_messages_about_the_changelog_say_what_to_write(tmp_path: Path) -> None:
 
 
 def test_no_point_of_the_changelog_stands_twice() -> None:
-    """A merge kept both versions of one, and half of another within it."""
+    """A merge once kept both versions of a point, one cut in two by the other."""
     for part in re.split(r"^#+ ", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE):
         heads = re.findall(r"^- (\*\*.+?\*\*:)", part, re.MULTILINE)
         assert sorted(heads) == sorted(set(heads)), part.splitlines()[0]

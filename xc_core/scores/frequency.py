@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ class Frequency(Score):
         """Open the values."""
         return PerLabel(np.load(folder / f"{self.kind}.npy", allow_pickle=False), self.kind, self.searches)
 
-    def _values(self, count_L: I64) -> Any:
+    def _values(self, count_L: I64) -> I64 | F32:
         return count_L
 
 
@@ -66,7 +65,7 @@ class Prior(Frequency):
 class PerLabel(FittedScore):
     """One value per label, in a file with the name of the score."""
 
-    value_L: Any
+    value_L: I64 | F32
     kind: str
     searches: bool
 
