@@ -295,14 +295,14 @@ def test_an_artefact_that_is_replaced_while_it_is_looked_at_is_not_damaged(
 def test_raw_files_that_are_replaced_while_they_are_read_are_read_again(
     copied: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raw, digest = copied.raw("toy"), fingerprints._digest
+    raw, digest = copied.raw("toy"), fingerprints._files_digest
 
     def replaced(*arguments: Any) -> str:
-        monkeypatch.setattr(fingerprints, "_digest", digest)
+        monkeypatch.setattr(fingerprints, "_files_digest", digest)
         raw.rename(raw.with_name("aside"))
         raw.mkdir()
         (raw / "new.json").touch()
         return digest(*arguments)
 
-    monkeypatch.setattr(fingerprints, "_digest", replaced)
+    monkeypatch.setattr(fingerprints, "_files_digest", replaced)
     assert states_of(copied)["corpus"].why == "source files changed"

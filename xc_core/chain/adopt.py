@@ -24,12 +24,13 @@ def adopt(workspace: Workspace, stage: Stage, partition: Partition, folders: Ite
     content of all inputs are the same. Returns None if there is no such artefact, or if the stage is up to date
     already. Raises MissingError if an input of the stage is missing.
     """
-    wanted = fingerprint(depends(workspace, stage, partition))
-    own = workspace.folder(stage.name, *partition.place)
-    if artifacts.read_made(own).fingerprint == wanted:
+    target = fingerprint(depends(workspace, stage, partition))
+    own_folder = workspace.folder(stage.name, *partition.place)
+    if artifacts.read_made(own_folder).fingerprint == target:
         return None
-    same = (folder for folder in folders if folder != own and artifacts.read_made(folder).fingerprint == wanted)
-    return next((folder for folder in same if link(folder, own)), None)
+    others = (folder for folder in folders if folder != own_folder)
+    matching = (folder for folder in others if artifacts.read_made(folder).fingerprint == target)
+    return next((folder for folder in matching if link(folder, own_folder)), None)
 
 
 def share(workspace: Workspace, name: str, dataset: str, recipe: str) -> str | None:
@@ -39,16 +40,16 @@ def share(workspace: Workspace, name: str, dataset: str, recipe: str) -> str | N
     Raises BusyError if the stage is running.
     """
     stage, partition = find_stage(name), workspace.params.partition(dataset, recipe)
-    others = {workspace.folder(name, dataset, other): other for other in workspace.params.recipes(dataset)}
-    taken = None
+    recipe_of = {workspace.folder(name, dataset, other): other for other in workspace.params.recipes(dataset)}
+    adopted = None
     lock = workspace.scratch("lock", name, dataset, recipe)
     with locked(lock, f"{name} of {dataset}/{recipe}"), working(workspace, dataset), suppress(MissingError):
-        taken = adopt(workspace, stage, partition, others)
-        if taken is not None:  # checkpoints of a training that was stopped are of no use now
+        adopted = adopt(workspace, stage, partition, recipe_of)
+        if adopted is not None:  # checkpoints of a training that was stopped are of no use now
             artifacts.remove(workspace.scratch("run", name, dataset, recipe))
-    if taken is None:
+    if adopted is None:
         return None
-    theirs, own = (workspace.scratch("cost", name, dataset, one) for one in (others[taken], recipe))
-    if theirs.is_file():
-        workspace.write(own, theirs.read_text("utf-8"))
-    return others[taken]
+    source_cost, own_cost = (workspace.scratch("cost", name, dataset, owner) for owner in (recipe_of[adopted], recipe))
+    if source_cost.is_file():
+        workspace.write(own_cost, source_cost.read_text("utf-8"))
+    return recipe_of[adopted]

@@ -26,7 +26,7 @@ from xc_core.leftovers import work as temporary
 from xc_core.linked import link_file
 
 VERSIONS: Final = "versions"
-_PARTS: Final = frozenset(("number", "what", "corpus", "documents", "labels"))
+_REQUIRED: Final = frozenset(("number", "what", "corpus", "documents", "labels"))
 """Parts that every entry has."""
 _FORGOTTEN: Final = "(forgotten)"
 _WITH_UIDS: Final = ("documents", "labels", "moved")
@@ -47,14 +47,14 @@ class Kind(StrEnum):
     """Labels were added at the end: documents and their order stay."""
 
 
-def check_loss(difference: Difference, allowed: float, dataset: str, what: Kind, *, split: bool) -> None:
+def check_loss(difference: Difference, allowed: float, dataset: str, kind: Kind, *, split: bool) -> None:
     """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would go.
 
     Test documents are compared if ``split`` is True: other settings of the split may move them on purpose.
     """
     pairs, tests = difference.pairs, difference.tests
-    allow = "" if what == Kind.UPDATE else "pass --allow-loss {} to xc ingest, or "
-    add = "" if what == Kind.UPDATE else f"; to add rows: xc update FOLDER --dataset {dataset}"
+    allow = "" if kind == Kind.UPDATE else "pass --allow-loss {} to xc ingest, or "
+    add = "" if kind == Kind.UPDATE else f"; to add rows: xc update FOLDER --dataset {dataset}"
     for name, lost, before, removed in (
         ("documents", len(difference.documents.removed), difference.documents.before, difference.documents.removed),
         ("labels", len(difference.labels.removed), difference.labels.before, difference.labels.removed),
@@ -78,24 +78,24 @@ def _rounded_up(share: float) -> float:
 
 def next_number(workspace: Workspace, dataset: str) -> int:
     """Return the number of the next change of a dataset, from 1: one that no entry and no kept version has."""
-    taken = (*_files(workspace.home(dataset) / CHANGES), *_kept(workspace, dataset))
-    return 1 + max((int(path.stem) for path in taken), default=0)
+    paths = (*_entry_files(workspace.home(dataset) / CHANGES), *_version_folders(workspace, dataset))
+    return 1 + max((int(path.stem) for path in paths), default=0)
 
 
 def entries(workspace: Workspace, dataset: str) -> list[dict[str, Any]]:
     """Return the changelog of a dataset, the oldest change first."""
-    return [_read(path) for path in _files(workspace.home(dataset) / CHANGES)]
+    return [_read(path) for path in _entry_files(workspace.home(dataset) / CHANGES)]
 
 
 def last(corpus: Path) -> dict[str, Any] | None:
     """Return the last change of the corpus at this folder; None if there was none."""
-    files = _files(corpus.with_name(CHANGES))
+    files = _entry_files(corpus.with_name(CHANGES))
     return _read(files[-1]) if files else None
 
 
 def is_lost(folder: Path) -> bool:
     """Return True if there is a changelog at this folder without any entry: it is made with the first one."""
-    return folder.is_dir() and not _files(folder)
+    return folder.is_dir() and not _entry_files(folder)
 
 
 def gap(corpus: Path) -> str:
@@ -105,7 +105,7 @@ def gap(corpus: Path) -> str:
         digest = read_manifest(corpus).digest()
     except (MissingError, CorruptError):
         return ""
-    if not folder.is_dir() or any(digest in _read(path)["corpus"].values() for path in reversed(_files(folder))):
+    if not folder.is_dir() or any(digest in _read(path)["corpus"].values() for path in reversed(_entry_files(folder))):
         return ""
     return (
         "the changelog has no record of this version: files or settings were changed by hand, or the newest files of "
@@ -114,67 +114,67 @@ def gap(corpus: Path) -> str:
 
 
 def entry(
-    number: int, what: Kind, corpora: tuple[Corpus, Corpus], settings: tuple[Any, Any], difference: Difference
+    number: int, kind: Kind, corpora: tuple[Corpus, Corpus], settings: tuple[Any, Any], difference: Difference
 ) -> dict[str, Any]:
     """Return the entry of a change from one corpus to another; ``settings`` are those before and after it."""
     (before, after), (old, new) = corpora, settings
     return {
         "number": number,
-        "what": what,
+        "what": kind,
         "corpus": {"before": before.digest, "after": after.digest},
         "settings": {"before": old, "after": new},
         **difference.plain(),
     }
 
 
-def only_labels(workspace: Workspace, dataset: str, was: str, now: str) -> bool:
+def only_labels(workspace: Workspace, dataset: str, old_digest: str, new_digest: str) -> bool:
     """Return True if only labels were added between two versions of the corpus, given by their digests."""
-    found = _between(workspace, dataset, was, now)
-    return found is not None and all(entry["what"] == Kind.LABELS for entry in found)
+    changes = _changes_between(workspace, dataset, old_digest, new_digest)
+    return changes is not None and all(entry["what"] == Kind.LABELS for entry in changes)
 
 
-def added_since(workspace: Workspace, dataset: str, was: str, now: str) -> set[str] | None:
+def added_since(workspace: Workspace, dataset: str, old_digest: str, new_digest: str) -> set[str] | None:
     """Return the uids of documents that came between two versions of the corpus, given by their digests.
 
-    One that the earlier version had is not among them, though it left and came back. None if the changelog does not
-    lead from one to the other.
+    A document that the earlier version had does not count, even if it was removed and came back. Returns None if the
+    changelog does not lead from one to the other.
     """
-    found = _between(workspace, dataset, was, now)
-    if found is None:
+    changes = _changes_between(workspace, dataset, old_digest, new_digest)
+    if changes is None:
         return None
     added, had = set[str](), set[str]()
-    for entry in found:
+    for entry in changes:
         had |= set(entry["documents"]["removed"]) - added
         added |= set(entry["documents"]["added"])
     return added - had
 
 
-def _between(workspace: Workspace, dataset: str, was: str, now: str) -> list[dict[str, Any]] | None:
+def _changes_between(workspace: Workspace, dataset: str, old: str, new: str) -> list[dict[str, Any]] | None:
     """Return the changes that led from one version of the corpus to another; None if none did.
 
-    If a version came back later, because its files were put back, the first way to it counts.
+    If a version occurs twice, because its files were restored, the first path to it counts.
     """
-    ways: dict[str, list[dict[str, Any]]] = {was: []}
+    paths: dict[str, list[dict[str, Any]]] = {old: []}
     for entry in entries(workspace, dataset):
         before, after = entry["corpus"]["before"], entry["corpus"]["after"]
-        if before in ways and after not in ways:
-            ways[after] = [*ways[before], entry]
-    return ways.get(now)
+        if before in paths and after not in paths:
+            paths[after] = [*paths[before], entry]
+    return paths.get(new)
 
 
-def _files(folder: Path) -> list[Path]:
+def _entry_files(folder: Path) -> list[Path]:
     """Return the files of a changelog, the oldest change first. An entry may list millions of uids.
 
     Other files, such as ``._0001.json`` of a disk that macOS has written, do not count.
     """
-    found = (path for path in folder.glob("*.json") if path.stem.isdecimal())
-    return sorted(found, key=lambda path: int(path.stem))  # by name, 10000 comes before 9999
+    files = (path for path in folder.glob("*.json") if path.stem.isdecimal())
+    return sorted(files, key=lambda path: int(path.stem))  # by name, 10000 comes before 9999
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         entry: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        if not entry.keys() >= _PARTS:
+        if not entry.keys() >= _REQUIRED:
             raise ValueError("no record of a change")
     except (ValueError, AttributeError) as error:
         raise CorruptError(
@@ -204,17 +204,17 @@ def redacted(entry: dict[str, Any], uids: Set[str]) -> dict[str, Any]:
 
 def redact(workspace: Workspace, dataset: str, uids: Set[str]) -> None:
     """Remove these uids from all entries of a changelog."""
-    for path in _files(workspace.home(dataset) / CHANGES):
+    for path in _entry_files(workspace.home(dataset) / CHANGES):
         write_file(path, canonical(redacted(_read(path), uids)))
 
 
 def sentence(entry: dict[str, Any]) -> str:
     """Return one line about a change."""
 
-    def said(side: dict[str, Any]) -> str:
-        return ", ".join(f"{len(side[name]):,} {word}" for name, word in _SAID if side[name]) or "as before"
+    def counts(side: dict[str, Any]) -> str:
+        return ", ".join(f"{len(side[name]):,} {word}" for name, word in _CHANGE_WORDS if side[name]) or "as before"
 
-    sides = "; ".join(f"{side} {said(entry[side])}" for side in ("documents", "labels"))
+    sides = "; ".join(f"{side} {counts(entry[side])}" for side in ("documents", "labels"))
     return f"change {entry['number']} ({entry['what']}, {entry['time'][:10]}): {sides}"
 
 
@@ -228,7 +228,7 @@ def counted(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, **sides, "moved": len(entry["moved"])}
 
 
-_SAID: Final = (("added", "new"), ("changed", "changed"), ("removed", "removed"))
+_CHANGE_WORDS: Final = (("added", "new"), ("changed", "changed"), ("removed", "removed"))
 
 
 def version(workspace: Workspace, dataset: str, number: int) -> Path:
@@ -239,7 +239,7 @@ def version(workspace: Workspace, dataset: str, number: int) -> Path:
 def keep(workspace: Workspace, dataset: str, number: int) -> Path:
     """Keep the raw files of a dataset before change ``number`` replaces them, and return their folder.
 
-    Files are linked, not copied, if the file system can: what replaces them has other files.
+    Files are linked, not copied, if the file system supports it: new versions are new files.
     """
     target = version(workspace, dataset, number)
     work = temporary(target)
@@ -255,14 +255,14 @@ def keep(workspace: Workspace, dataset: str, number: int) -> Path:
     return target
 
 
-def prune(workspace: Workspace, dataset: str, most: int) -> None:
-    """Delete all kept versions but the ``most`` last ones."""
-    kept = _kept(workspace, dataset)
-    for folder in kept[: max(len(kept) - most, 0)]:
+def prune(workspace: Workspace, dataset: str, keep: int) -> None:
+    """Delete all kept versions but the last ``keep``."""
+    folders = _version_folders(workspace, dataset)
+    for folder in folders[: max(len(folders) - keep, 0)]:
         drop(folder)
 
 
-def _kept(workspace: Workspace, dataset: str) -> list[Path]:
+def _version_folders(workspace: Workspace, dataset: str) -> list[Path]:
     """Return the folders of kept versions, the oldest first."""
-    found = (workspace.state / VERSIONS / dataset).glob("[0-9]*")
-    return sorted((folder for folder in found if folder.name.isdecimal()), key=lambda folder: int(folder.name))
+    folders = (workspace.state / VERSIONS / dataset).glob("[0-9]*")
+    return sorted((folder for folder in folders if folder.name.isdecimal()), key=lambda folder: int(folder.name))

@@ -47,8 +47,8 @@ def machine() -> str:
 
     Raises ConfigError, UnavailableError for a wrong or absent device, as ``Device.chosen`` does.
     """
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    threads = int(asked) if asked.isdecimal() else os.cpu_count() or 1
+    omp_threads = os.environ.get("OMP_NUM_THREADS", "")
+    threads = int(omp_threads) if omp_threads.isdecimal() else os.cpu_count() or 1
     gpu = "no GPU"
     if "torch" in sys.modules:  # a stage without it uses no GPU
         from xc_core.devices import Device

@@ -185,23 +185,23 @@ def _is_cron(line: str) -> bool:
     return any(day <= _LONGEST[month - 1] for day in days for month in months)
 
 
-def _numbers(field: str, least: int, most: int) -> set[int]:
+def _numbers(field: str, low: int, high: int) -> set[int]:
     """Return all numbers of a field; none if a part of it is wrong or not within the limits."""
-    parts = [_part(part, least, most) for part in field.split(",")]
-    return set().union(*parts) if all(parts) else set()
+    ranges = [_part_range(part, low, high) for part in field.split(",")]
+    return set().union(*ranges) if all(ranges) else set()
 
 
-def _part(part: str, least: int, most: int) -> range:
-    found = _CRON_PART.fullmatch(part)
-    if found is None:
+def _part_range(part: str, low: int, high: int) -> range:
+    match = _CRON_PART.fullmatch(part)
+    if match is None:
         return range(0)
-    first, last, step = (int(number) if number else None for number in found.groups())
+    first, last, step = (int(number) if number else None for number in match.groups())
     if first is None:
-        first, last = least, most
+        first, last = low, high
     elif last is None:
-        last = first if step is None else most
+        last = first if step is None else high
     assert last is not None
-    return range(first, last + 1, step or 1) if least <= first <= last <= most and step != 0 else range(0)
+    return range(first, last + 1, step or 1) if low <= first <= last <= high and step != 0 else range(0)
 
 
 @dataclass(frozen=True)

@@ -28,43 +28,43 @@ def predecessors(folder: Path) -> list[str]:
     return [*_extended_from(folder), artifacts.read_manifest(folder).digest()]
 
 
-def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, now: dict[str, str]) -> None:
-    """Raise MovedError if anything but new labels changed since the stage's artefact was made; ``now``: its depends.
+def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, digests: dict[str, str]) -> None:
+    """Raise MovedError if anything but new labels changed since the stage's artefact was made.
 
-    Raises MissingError if there is no artefact.
+    ``digests`` are those of the parts that it depends on now. Raises MissingError if there is no artefact.
     """
     folder = workspace.folder(stage.name, *partition.place)
     artifacts.read_manifest(folder, stage.name)
     made = artifacts.read_made(folder)
-    changed = [name for name in differing(dict(made.depends), now) if not only_inputs([name])]
+    changed = [name for name in differing(dict(made.depends), digests) if not only_inputs([name])]
     for dep in inputs(stage, partition):
-        if not _only_grew(workspace, dep, partition, made.depends.get(dep, ""), now[dep]):
+        if not _only_grew(workspace, dep, partition, made.depends.get(dep, ""), digests[dep]):
             changed.append(dep)
     if changed:
         dataset, recipe = partition.place
-        again = stage.command(dataset, None) if recipe is None else workspace.params.train_command(dataset, recipe)
-        place = "/".join(filter(None, partition.place))
+        command = stage.command(dataset, None) if recipe is None else workspace.params.train_command(dataset, recipe)
+        partition_name = "/".join(filter(None, partition.place))
         raise MovedError(
-            f"{stage.name} of {place} out of date: {' and '.join(changed)} changed since it was made",
+            f"{stage.name} of {partition_name} out of date: {' and '.join(changed)} changed since it was made",
             expected="a model that is up to date but for new labels",
-            do=f"{again}, or a refresh (docs/runbook.md)",
+            do=f"{command}, or a refresh (docs/runbook.md)",
         )
 
 
-def _only_grew(workspace: Workspace, dep: str, partition: Partition, was: str, now: str) -> bool:
+def _only_grew(workspace: Workspace, dep: str, partition: Partition, old_digest: str, new_digest: str) -> bool:
     """Return True if an input is as it was, or extended by labels since."""
     if dep == "tokens":
         return same_cut(workspace, partition)
-    if was == now:
+    if old_digest == new_digest:
         return True
     if dep == "corpus":
-        return changelog.only_labels(workspace, partition.place[0], was, now)
-    return was in _extended_from(input_folder(workspace, dep, partition))
+        return changelog.only_labels(workspace, partition.place[0], old_digest, new_digest)
+    return old_digest in _extended_from(input_folder(workspace, dep, partition))
 
 
 def _extended_from(folder: Path) -> list[str]:
-    found = artifacts.read_made(folder).facts.get(EXTENDED_FROM, [])
-    return list(found) if isinstance(found, list) else []
+    digests = artifacts.read_made(folder).facts.get(EXTENDED_FROM, [])
+    return list(digests) if isinstance(digests, list) else []
 
 
 def take_over(context: Context[Any]) -> None:

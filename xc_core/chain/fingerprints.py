@@ -29,8 +29,8 @@ def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
     """
     content = {"code_version": stage.code_version, "settings": in_use(partition.settings(stage.name))}
     outside = outside_digests(workspace, stage, partition)
-    absent = workspace.made(stage.name, *partition.place).depends if None in outside.values() else {}
-    digests = {part: absent.get(part, "") if digest is None else digest for part, digest in outside.items()}
+    recorded = workspace.made(stage.name, *partition.place).depends if None in outside.values() else {}
+    digests = {part: recorded.get(part, "") if digest is None else digest for part, digest in outside.items()}
     return canonical(content | ({"outside": digests} if digests else {}))
 
 
@@ -84,20 +84,20 @@ def fingerprint(parts: dict[str, str], *, refresh: bool = False, extended: bool 
 
 def same_cut(workspace: Workspace, partition: Partition) -> bool:
     """Return True if texts are cut now where they were cut for the encoder."""
-    most = partition.dataset.tokens.max_tokens
+    max_tokens = partition.dataset.tokens.max_tokens
     made = workspace.made("encoder", *partition.place)
-    return bool(made.facts.get("max_tokens", most) == most)
+    return bool(made.facts.get("max_tokens", max_tokens) == max_tokens)
 
 
-def differing(before: dict[str, str], now: dict[str, str]) -> list[str]:
+def differing(old: dict[str, str], new: dict[str, str]) -> list[str]:
     """Return the names of the parts that differ."""
-    return [name for name in now if before.get(name) != now[name]] + [name for name in before if name not in now]
+    return [name for name in new if old.get(name) != new[name]] + [name for name in old if name not in new]
 
 
 def other_settings(made: artifacts.Made, settings: Any) -> list[str]:
     """Return the dotted names of settings whose value differs from that in the record of an artefact."""
-    before = dotted(made.settings) if isinstance(made.settings, dict) else {}
-    return [name for name, value in dotted(plain(settings)).items() if name in before and before[name] != value]
+    recorded = dotted(made.settings) if isinstance(made.settings, dict) else {}
+    return [name for name, value in dotted(plain(settings)).items() if name in recorded and recorded[name] != value]
 
 
 def only_inputs(names: list[str]) -> bool:
@@ -120,7 +120,7 @@ def source_digest(workspace: Workspace, dataset: str) -> str:
 
     def digest() -> str:
         files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
-        return _digest(workspace, workspace.state / "source" / f"{dataset}.json", files)
+        return _files_digest(workspace, workspace.state / "source" / f"{dataset}.json", files)
 
     return artifacts.steady(folder, digest)  # another command may replace the dataset meanwhile
 
@@ -128,26 +128,26 @@ def source_digest(workspace: Workspace, dataset: str) -> str:
 def outside_digests(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str | None]:
     """Return a digest of each model or tokenizer that a stage reads from a local folder, None for an absent one."""
     settings = partition.settings(stage.name)
-    found = settings.outside() if isinstance(settings, HasOutside) else {}
-    caches = {part: workspace.state / "outside" / f"{store_name(part)}.json" for part in found}
+    outside_files = settings.outside() if isinstance(settings, HasOutside) else {}
+    caches = {part: workspace.state / "outside" / f"{store_name(part)}.json" for part in outside_files}
     return {
-        part: _digest(workspace, caches[part], {p.name: p for p in files}) if files else None
-        for part, files in found.items()
+        part: _files_digest(workspace, caches[part], {p.name: p for p in files}) if files else None
+        for part, files in outside_files.items()
     }
 
 
-def _digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:
+def _files_digest(workspace: Workspace, cache: Path, files: dict[str, Path]) -> str:
     """Return a hash over names and contents; files are read again only if size, date or inode of one has changed."""
-    facts = {name: [p.stat().st_size, p.stat().st_mtime_ns, p.stat().st_ino] for name, p in files.items()}
-    known = readable(cache)
-    if known.get("facts") != facts:
-        known = {
-            "facts": facts,
+    file_stats = {name: [p.stat().st_size, p.stat().st_mtime_ns, p.stat().st_ino] for name, p in files.items()}
+    cached = readable(cache)
+    if cached.get("facts") != file_stats:
+        cached = {
+            "facts": file_stats,
             "digest": content_hash([f"{name} {artifacts.sha256_file(p)}" for name, p in files.items()]),
         }
         with suppress(StorageError):  # a reader of a full or read-only disk goes on without the cache
-            workspace.write(cache, json.dumps(known))  # in ASCII: a name may not be UTF-8
-    return str(known["digest"])
+            workspace.write(cache, json.dumps(cached))  # in ASCII: a name may not be UTF-8
+    return str(cached["digest"])
 
 
 def readable(path: Path) -> dict[str, Any]:

@@ -76,27 +76,28 @@ class Incoming:
             raise StorageError(error.found, expected=expected, do=error.do) from error
 
     def _move(self, workspace: Project) -> None:
-        target, made = workspace.home(self.dataset), workspace.state / self.scratch / "data" / self.dataset
+        target, scratch_home = workspace.home(self.dataset), workspace.state / self.scratch / "data" / self.dataset
         for name, inode in self.inodes.items():
-            new = made / name
-            if new.is_dir() and new.stat().st_ino == inode:
-                artifacts.install(new, target / name)
-        for entry in (made / CHANGES).glob("*.json"):
+            new_folder = scratch_home / name
+            if new_folder.is_dir() and new_folder.stat().st_ino == inode:
+                artifacts.install(new_folder, target / name)
+        for entry in (scratch_home / CHANGES).glob("*.json"):
             artifacts.write_file(target / CHANGES / entry.name, entry.read_bytes())
         workspace.params.declare_dataset(self.dataset, changed(IngestConfig(), self.config, f"datasets.{self.dataset}"))
 
 
 def command(name: str, path: Path, files: list[Path], dataset: str, config: IngestConfig) -> str:
     """Return a hash that is the same if the same command is given for files that have not changed."""
-    facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
-    return hashlib.sha256(json.dumps([name, str(path.resolve()), facts, dataset, plain(config)]).encode()).hexdigest()
+    file_stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
+    content = [name, str(path.resolve()), file_stats, dataset, plain(config)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def new(inner: Project, dataset: str, config: IngestConfig, command: str) -> Incoming:
-    """Return the record of the dataset that the scratch workspace ``inner`` holds."""
-    folder = inner.home(dataset)
+def new(scratch: Project, dataset: str, config: IngestConfig, command: str) -> Incoming:
+    """Return the record of the dataset that the workspace ``scratch`` holds."""
+    folder = scratch.home(dataset)
     inodes = {name: (folder / name).stat().st_ino for name in _PARTS if not (folder / name).is_symlink()}
-    return Incoming(dataset, plain(config), command, inner.root.name, inodes)
+    return Incoming(dataset, plain(config), command, scratch.root.name, inodes)
 
 
 def alone(workspace: Project, dataset: str) -> AbstractContextManager[None]:
@@ -124,34 +125,34 @@ def interrupted(workspace: Project, dataset: str, command: str) -> bool:
 
 def recover(workspace: Project) -> None:
     """Finish ingests that stopped while they replaced a dataset; delete the scratch folders of all killed ones."""
-    waiting = set()  # what another process finishes now, or what cannot be finished yet
+    unfinished = set()  # what another process finishes now, or what cannot be finished yet
     for path in sorted((workspace.state / PREFIX).glob("*.json")):
         record = _read(path)
-        if record is not None and _begun(workspace, record):
+        if record is not None and _scratch_exists(workspace, record):
             try:
                 with alone(workspace, record.dataset):
                     finish(workspace, record.dataset)
             except BusyError:
-                waiting.add(record.scratch)
+                unfinished.add(record.scratch)
             except (XCError, OSError) as error:  # it stops who changes this dataset, and nobody else
-                waiting.add(record.scratch)
+                unfinished.add(record.scratch)
                 report(f"warning: the change of {record.dataset} that has begun cannot be finished: {in_words(error)}")
     for folder in workspace.state.glob(f"{PREFIX}-*"):
-        found = _SCRATCH.fullmatch(folder.name)
-        if found and folder.name not in waiting and abandoned(folder, int(found[1])):
+        match = _SCRATCH.fullmatch(folder.name)
+        if match and folder.name not in unfinished and abandoned(folder, int(match[1])):
             drop(folder)
 
 
 def closed(workspace: Project) -> list[Path]:
     """Return the scratch folders that only another user may open; if that user's command was killed, they stay."""
-    found = (folder for folder in workspace.state.glob(f"{PREFIX}-*") if _SCRATCH.fullmatch(folder.name))
-    return sorted(folder for folder in found if not os.access(folder, os.R_OK))
+    folders = (folder for folder in workspace.state.glob(f"{PREFIX}-*") if _SCRATCH.fullmatch(folder.name))
+    return sorted(folder for folder in folders if not os.access(folder, os.R_OK))
 
 
 def finish(workspace: Project, dataset: str) -> None:
     """Finish an ingest that stopped while it replaced the dataset, if there is one. The caller holds ``alone``."""
     record = _read(_record(workspace, dataset))
-    if record is not None and _begun(workspace, record):
+    if record is not None and _scratch_exists(workspace, record):
         record.finish(workspace)
         drop(workspace.state / record.scratch)
 
@@ -162,7 +163,7 @@ def begun(workspace: Project, dataset: str, scratch: Path) -> bool:
     return record is not None and record.scratch == scratch.name
 
 
-def _begun(workspace: Project, record: Incoming) -> bool:
+def _scratch_exists(workspace: Project, record: Incoming) -> bool:
     return (workspace.state / record.scratch).is_dir()
 
 

@@ -53,22 +53,22 @@ def check_trained(workspace: Workspace, stage: Stage, partition: Partition) -> N
         )
 
 
-def check_training(workspace: Workspace, stage: Stage, partition: Partition, now: dict[str, str]) -> None:
+def check_training(workspace: Workspace, stage: Stage, partition: Partition, digests: dict[str, str]) -> None:
     """Raise MovedError if a refresh would keep rows of other settings or code, or of another encoder.
 
-    ``now`` are the parts that the result depends on.
+    ``digests`` are those of the parts that the result depends on now.
     """
     made = workspace.made(stage.name, *partition.place)
     train = f"train: {stage.command(*partition.place)}"
-    other = [name for name in differing(dict(made.depends), now) if not only_inputs([name])]
-    if made.fingerprint and other:
+    changed = [name for name in differing(dict(made.depends), digests) if not only_inputs([name])]
+    if made.fingerprint and changed:
         fields = [f"{stage.name}.{name}" for name in other_settings(made, partition.settings(stage.name))]
         raise MovedError(
-            f"rows that were trained with other {' and '.join(other)}" + (f": {', '.join(fields)}" if fields else ""),
+            f"rows that were trained with other {' and '.join(changed)}" + (f": {', '.join(fields)}" if fields else ""),
             expected="the settings and the code that the rows were trained with",
             do=f"{train}, without --refresh" + (", or set the settings back" if fields else ""),
         )
-    if made.fingerprint and made.depends.get("encoder") != now.get("encoder"):
+    if made.fingerprint and made.depends.get("encoder") != digests.get("encoder"):
         raise MovedError(
             "rows that were trained on the vectors of another encoder",
             expected="the encoder that the rows were trained with",

@@ -36,8 +36,8 @@ _KNOWN: Final[dict[str, dict[str, type]]] = {
 """The two mappings of the file, and the fields of their entries with their types."""
 _EDIT_SECONDS: Final = 30.0
 """How long an edit waits for another one to end."""
-_ELSEWHERE: Final = "constraints.txt"
-"""The file that DVC compares for code outside the project: it pins the version."""
+_PINS: Final = "constraints.txt"
+"""The file that DVC compares for code outside the project, because it pins its version."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ParamsFile:
 
     def recipes(self, dataset: str) -> list[str]:
         """Return the recipes of the experiments of a dataset."""
-        return [recipe for own, recipe in self.experiments() if own == dataset]
+        return [recipe for name, recipe in self.experiments() if name == dataset]
 
     def dataset(self, name: str) -> Dataset:
         """Return a dataset with its settings.
@@ -86,24 +86,24 @@ class ParamsFile:
         """
         entry = _dataset_entry(self.read(), checked_name("dataset", name))
         default = Dataset(name)
-        given = {part: entry.get(part) or {} for part in PARTS}
-        own = {part: changed(getattr(default, part), given[part], f"datasets.{name}.{part}") for part in PARTS}
-        return Dataset(name, **own)
+        changes = {part: entry.get(part) or {} for part in PARTS}
+        settings = {part: changed(getattr(default, part), changes[part], f"datasets.{name}.{part}") for part in PARTS}
+        return Dataset(name, **settings)
 
     def experiment(self, dataset: str, recipe: str) -> Experiment:
         """Return an experiment: a dataset and a recipe with the changes of the file.
 
         Raises MissingError if there is none, ConfigError for a wrong parameter.
         """
-        own, key = self.dataset(dataset), f"{dataset}_{checked_name('recipe', recipe)}"
+        dataset_settings, key = self.dataset(dataset), f"{dataset}_{checked_name('recipe', recipe)}"
         with importing():  # torch, which the settings of parts need
             from xc_core.chain.experiment import Experiment, resolve
             from xc_core.recipes import RECIPES
 
         variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
         entries = {k: e for k, e in self.read()["experiments"].items() if e["dataset"] == dataset}
-        chosen = _entry(entries, key, "experiment", f"xc train --dataset {dataset} --recipe {recipe}{variant}")
-        return Experiment(own, resolve(recipe, chosen.get("base") or recipe, chosen.get("stages") or {}))
+        entry = _entry(entries, key, "experiment", f"xc train --dataset {dataset} --recipe {recipe}{variant}")
+        return Experiment(dataset_settings, resolve(recipe, entry.get("base") or recipe, entry.get("stages") or {}))
 
     def partition(self, dataset: str, recipe: str | None) -> Partition:
         """Return a dataset, or, if a recipe is named, an experiment."""
@@ -111,10 +111,11 @@ class ParamsFile:
 
     def declared(self, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:
         """Return the base of an experiment and its changes as the file has them; None if it has none."""
-        chosen = self.read()["experiments"].get(f"{dataset}_{recipe}")
-        if chosen is None:
+        entry = self.read()["experiments"].get(f"{dataset}_{recipe}")
+        if entry is None:
             return None
-        return chosen.get("base") or recipe, {stage: own for stage, own in (chosen.get("stages") or {}).items() if own}
+        changes = {stage: values for stage, values in (entry.get("stages") or {}).items() if values}
+        return entry.get("base") or recipe, changes
 
     def train_command(self, dataset: str, recipe: str) -> str:
         """Return the command that trains an experiment again as the file has it.
@@ -139,7 +140,7 @@ class ParamsFile:
         checked_name("dataset", dataset)
 
         def edit(params: Any) -> None:
-            entry = _filled(_filled(params, "datasets"), dataset)
+            entry = _submapping(_submapping(params, "datasets"), dataset)
             entry["source"] = source_of("dataset", self.root)
             entry["corpus"] = differences(corpus, IngestConfig())
             entry.setdefault("tokens", {})
@@ -151,10 +152,10 @@ class ParamsFile:
         self._check_tokenizers(dataset, names)
 
         def edit(params: Any) -> None:
-            own = _dataset_entry(params, dataset).get("tokens") or {}
-            have = list(own.get("tokenizers") or TokensConfig().tokenizers)
-            if more := [name for name in names if name not in have]:
-                _filled(_filled(params["datasets"], dataset), "tokens")["tokenizers"] = [*have, *more]
+            tokens = _dataset_entry(params, dataset).get("tokens") or {}
+            present = list(tokens.get("tokenizers") or TokensConfig().tokenizers)
+            if missing := [name for name in names if name not in present]:
+                _submapping(_submapping(params["datasets"], dataset), "tokens")["tokenizers"] = [*present, *missing]
 
         self._edit(edit)
 
@@ -168,19 +169,19 @@ class ParamsFile:
 
         def edit(params: Any) -> None:
             _dataset_entry(params, dataset)  # raises the error of one that there is not
-            experiments, key = _filled(params, "experiments"), f"{dataset}_{recipe}"
-            tokens = _filled(_filled(params["datasets"], dataset), "tokens")
-            have = list(tokens.get("tokenizers") or TokensConfig().tokenizers)
-            wanted = [name for name in have if name == tokenizer or not _given_up(name, experiments, key)]
-            wanted += [] if tokenizer in wanted else [tokenizer]
-            if wanted != have:
-                tokens["tokenizers"] = wanted
-            fresh = {
+            experiments, key = _submapping(params, "experiments"), f"{dataset}_{recipe}"
+            tokens = _submapping(_submapping(params["datasets"], dataset), "tokens")
+            present = list(tokens.get("tokenizers") or TokensConfig().tokenizers)
+            tokenizers = [name for name in present if name == tokenizer or not _only_used_by(name, experiments, key)]
+            tokenizers += [] if tokenizer in tokenizers else [tokenizer]
+            if tokenizers != present:
+                tokens["tokenizers"] = tokenizers
+            entry = {
                 "dataset": dataset, "recipe": recipe, "base": base, "source": _source(resolved, base, self.root),
-                "tokens": store_name(tokenizer), "stages": {stage: own for stage, own in changes.items() if own},
+                "tokens": store_name(tokenizer), "stages": {stage: part for stage, part in changes.items() if part},
             }  # fmt: skip
-            if experiments.get(key) != fresh:
-                experiments[key] = fresh
+            if experiments.get(key) != entry:
+                experiments[key] = entry
 
         self._edit(edit)
         return self.experiment(dataset, recipe)
@@ -230,8 +231,8 @@ class ParamsFile:
 
 def _source(recipe: Recipe, base: str, root: Path) -> str:
     """Return the file that DVC compares for a recipe: its resolved settings, or the pins for another package."""
-    own = recipe.module.startswith("xc_core.recipes.")
-    return source_of(base, root) if own else _ELSEWHERE
+    in_package = recipe.module.startswith("xc_core.recipes.")
+    return source_of(base, root) if in_package else _PINS
 
 
 def source_of(name: str, root: Path) -> str:
@@ -243,7 +244,7 @@ def source_of(name: str, root: Path) -> str:
     spec = importlib.util.find_spec("xc_core.recipes")
     home = Path(spec.origin).resolve().parent if spec and spec.origin else None
     if home is None or not home.is_relative_to(root.resolve()) or home.is_relative_to(Path(sys.prefix).resolve()):
-        return _ELSEWHERE
+        return _PINS
     return (home.relative_to(root.resolve()) / "resolved" / f"{name}.yaml").as_posix()
 
 
@@ -253,10 +254,10 @@ def differences(config: Any, default: Any) -> dict[str, Any]:
     return {name: value for name, value in ours.items() if value != theirs[name]}
 
 
-def _given_up(tokenizer: str, experiments: Any, key: str) -> bool:
+def _only_used_by(tokenizer: str, experiments: Any, key: str) -> bool:
     """Return True if only the experiment ``key``, which is being replaced, has this tokenizer (a mistyped name)."""
     store, dataset = store_name(tokenizer), (experiments.get(key) or {}).get("dataset")
-    users = {name for name, own in experiments.items() if (own.get("dataset"), own.get("tokens")) == (dataset, store)}
+    users = {name for name, e in experiments.items() if (e.get("dataset"), e.get("tokens")) == (dataset, store)}
     return users == {key} and tokenizer not in TokensConfig().tokenizers
 
 
@@ -274,7 +275,7 @@ def _entry(entries: dict[str, Any], name: str, kind: str, make: str) -> Any:
     return entries[name] or {}
 
 
-def _filled(mapping: Any, name: str) -> Any:
+def _submapping(mapping: Any, name: str) -> Any:
     """Return the inner mapping ``name``; an empty one is replaced, so that it is written over several lines."""
     if not mapping.get(name):
         mapping[name] = {}
@@ -297,18 +298,18 @@ def _check_shape(content: Any) -> None:
 
 
 def _check_entry(part: str, name: object, entry: Any) -> None:
-    place, fields = f"{part}.{bare(name)}", _KNOWN[part]
+    where, fields = f"{part}.{bare(name)}", _KNOWN[part]
     if not isinstance(name, str) or not isinstance(entry, dict):
-        raise _shape_error(f"{place} = {shown(entry)}", "a name (in quotes if it looks like a number): settings")
+        raise _shape_error(f"{where} = {shown(entry)}", "a name (in quotes if it looks like a number): settings")
     for key in entry:
         if key not in fields:
-            raise _shape_error(f"{place}.{bare(key)}{nearest(key, fields)}", f"one of {', '.join(fields)}")
+            raise _shape_error(f"{where}.{bare(key)}{nearest(key, fields)}", f"one of {', '.join(fields)}")
         if entry[key] is not None and not isinstance(entry[key], fields[key]):
             kind = "text" if fields[key] is str else "a mapping"
-            raise _shape_error(f"{place}.{key} = {shown(entry[key])}", kind)
+            raise _shape_error(f"{where}.{key} = {shown(entry[key])}", kind)
     dataset, recipe = entry.get("dataset"), entry.get("recipe")
     if part == "experiments" and not (dataset and recipe and name == f"{dataset}_{recipe}"):
-        found = f"{place} with dataset {shown(dataset)} and recipe {shown(recipe)}"
+        found = f"{where} with dataset {shown(dataset)} and recipe {shown(recipe)}"
         raise _shape_error(found, "dataset, recipe, and a name made of both: DATASET_RECIPE")
 
 

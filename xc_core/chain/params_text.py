@@ -32,7 +32,7 @@ def without(text: str, part: str, name: str) -> str:
         return text
     line, column = entries.lc.key(name)
     entries.pop(name)
-    lines = _cut(text.splitlines(keepends=True), line, column)
+    lines = _without_lines(text.splitlines(keepends=True), line, column)
     if not entries:
         first = params.lc.key(part)[0]
         key, colon, comment = lines[first].partition(":")
@@ -43,13 +43,13 @@ def without(text: str, part: str, name: str) -> str:
     return written(params)
 
 
-def _cut(lines: list[str], start: int, column: int) -> list[str]:
-    """Return lines without the entry whose key is in line ``start``: up to the last one that is further indented."""
-    end = start + 1
+def _without_lines(lines: list[str], key_line: int, column: int) -> list[str]:
+    """Return lines without the entry whose key is in line ``key_line``: up to the last one that is further indented."""
+    end = key_line + 1
     for number, line in enumerate(lines[end:], end):
         content = line.strip()
         if content and len(line) - len(line.lstrip()) > column:
             end = number + 1
         elif content and not content.startswith("#"):
             break
-    return [*lines[:start], *lines[end:]]
+    return [*lines[:key_line], *lines[end:]]

@@ -46,8 +46,8 @@ class Stage:
 
     def command(self, dataset: str, recipe: str | None) -> str:
         """Return the command that runs it."""
-        own = f" --recipe {recipe}" if self.scope == "experiment" else ""
-        return f"xc run {self.name} --dataset {dataset}{own}"
+        recipe_option = f" --recipe {recipe}" if self.scope == "experiment" else ""
+        return f"xc run {self.name} --dataset {dataset}{recipe_option}"
 
 
 _ALL: Final = (

@@ -47,15 +47,15 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
     """
     check_made(workspace, "evaluation", dataset, recipe)
     folder = workspace.folder("evaluation", dataset, recipe)
-    found = Evaluation.open(folder)
+    evaluation = Evaluation.open(folder)
     stages = [STAGES[name] for name in TRAIN_STAGES]
     return Page(
         dataset=dataset,
         recipe=recipe,
         digest=artifacts.read_manifest(folder).digest(),
-        report=found.report,
-        examples=found.examples,
-        learnt=found.learnt.words(),
+        report=evaluation.report,
+        examples=evaluation.examples,
+        learnt=evaluation.learnt.words(),
         card=_card(workspace, dataset, recipe),
         costs={stage.name: read_costs(workspace, stage.name, dataset, recipe) for stage in stages},
         machines=sorted(machines(workspace, dataset, recipe)),
@@ -70,11 +70,11 @@ def check_made(workspace: Workspace, stage: str, dataset: str, recipe: str) -> N
     if workspace.made(stage, dataset, recipe).fingerprint:
         return
     recipes = workspace.params.recipes(dataset)
-    have = [other for other in recipes if workspace.made(stage, dataset, other).fingerprint]
+    usable = [other for other in recipes if workspace.made(stage, dataset, other).fingerprint]
     raise MissingError(
-        f"no {stage} of {recipe!r} on {dataset}{nearest(recipe, have)}",
-        expected=f"one of {', '.join(have)}" if have else f"a recipe with a finished {stage}; there is none yet",
-        do=("fix the name, or train it: " if have else "") + workspace.params.train_command(dataset, recipe),
+        f"no {stage} of {recipe!r} on {dataset}{nearest(recipe, usable)}",
+        expected=f"one of {', '.join(usable)}" if usable else f"a recipe with a finished {stage}; there is none yet",
+        do=("fix the name, or train it: " if usable else "") + workspace.params.train_command(dataset, recipe),
     )
 
 
@@ -86,8 +86,8 @@ def stale_note(workspace: Workspace, dataset: str, recipe: str, stage: str = "ev
         return f"note: the settings of {recipe} cannot be read, so its {stage} may be out of date: {error.found}"
     if state.status is not Status.STALE:
         return ""
-    only = state.root == stage
-    do = STAGES[stage].command(dataset, recipe) if only else workspace.params.train_command(dataset, recipe)
+    only_this_stage = state.root == stage
+    do = STAGES[stage].command(dataset, recipe) if only_this_stage else workspace.params.train_command(dataset, recipe)
     return f"note: the {stage} of {recipe} is out of date ({state.why}). Make it again: {do}"
 
 
@@ -114,14 +114,14 @@ def data_card(facts: Mapping[str, Any]) -> dict[str, str]:
     filters = facts.get("filters") or {}
     if filters.get("pairs"):
         card["filtered pairs"] = f"{filters['pairs']:,} ({filters.get('source', 'unknown')})"
-    for split, own in (facts.get("nearness") or {}).items():
-        if isinstance(own, dict):
+    for split, nearness in (facts.get("nearness") or {}).items():
+        if isinstance(nearness, dict):
             card[f"{split} near train"] = (
-                f"{100 * own['above_0.75']:.1f} % of {own['documents']:,} documents have a train document of nearly "
-                "the same words"
+                f"{100 * nearness['above_0.75']:.1f} % of {nearness['documents']:,} documents have a train document of "
+                "nearly the same words"
             )
     if accepted := accepted_sentence(facts):
         card["accepted flaws"] = accepted
-    for name, own in (facts.get("source") or {}).items():
-        card[f"file {name}"] = f"{own['bytes']:,} bytes, SHA-256 {own['sha256']}"
+    for name, file in (facts.get("source") or {}).items():
+        card[f"file {name}"] = f"{file['bytes']:,} bytes, SHA-256 {file['sha256']}"
     return card

@@ -26,10 +26,10 @@ _HEAD: Final = "# Written by `python -m xc_core.chain.resolved`; a test compares
 
 def contents() -> dict[str, str]:
     """Return the content of every file by its name: of the recipes of this package, and of a dataset's stages."""
-    own = (RECIPES[name] for name in RECIPES if RECIPES[name].module.startswith("xc_core.recipes."))
-    found = {f"{recipe.name}.yaml": _yaml(_stages("experiment", recipe)) for recipe in own}
+    built_in = (RECIPES[name] for name in RECIPES if RECIPES[name].module.startswith("xc_core.recipes."))
+    files = {f"{recipe.name}.yaml": _yaml(_stages("experiment", recipe)) for recipe in built_in}
     default = Dataset("dataset")
-    return found | {"dataset.yaml": _yaml(_stages("dataset", default))}
+    return files | {"dataset.yaml": _yaml(_stages("dataset", default))}
 
 
 def _stages(scope: Scope, owner: Any) -> dict[str, Any]:
@@ -55,9 +55,9 @@ def _yaml(content: dict[str, Any]) -> str:
 
 def differences() -> Iterator[str]:
     """Yield the names of files that differ from the code."""
-    wanted = contents()
-    have = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.yaml")}
-    yield from sorted(name for name in wanted.keys() | have.keys() if wanted.get(name) != have.get(name))
+    expected = contents()
+    present = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.yaml")}
+    yield from sorted(name for name in expected.keys() | present.keys() if expected.get(name) != present.get(name))
 
 
 if __name__ == "__main__":

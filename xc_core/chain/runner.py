@@ -115,7 +115,7 @@ def run_stage(
     workspace.folder(name, dataset, recipe)  # raises the error of a recipe that is not named
     partition = workspace.params.partition(dataset, recipe if stage.scope == "experiment" else None)
     write_settings(workspace, partition)
-    return _started(_Job(workspace, stage, partition, refresh or extend, extend), force=force)
+    return _run_job(_Job(workspace, stage, partition, refresh or extend, extend), force=force)
 
 
 def recut_corpus(workspace: Workspace, dataset: str) -> Ran:
@@ -127,20 +127,20 @@ def recut_corpus(workspace: Workspace, dataset: str) -> Ran:
     partition = workspace.params.partition(dataset, None)
     write_settings(workspace, partition)
     job = _Job(workspace, find_stage("corpus"), partition, refresh=False, extend=False, recut=True)
-    return _started(job, force=False)
+    return _run_job(job, force=False)
 
 
-def _started(job: _Job, *, force: bool) -> Ran:
-    what = f"the stage {job.stage.name}"
+def _run_job(job: _Job, *, force: bool) -> Ran:
+    description = f"the stage {job.stage.name}"
     device_name(), checkpoint_seconds()  # raise the error of a wrong value before the stage starts
     if not job.stage.shared:
-        alone(what)
-    with joined(what) as world:
+        alone(description)
+    with joined(description) as world:
         return _lead(job, world, force=force) if world.first else _follow(job, world)
 
 
 def _lead(job: _Job, world: World, *, force: bool) -> Ran:
-    """Run the stage, if it is due, as the process that writes; tell the others of its group."""
+    """Run the stage, unless it is up to date, as the process that writes; the others of its group follow."""
     name, (dataset, recipe) = job.stage.name, job.partition.place
     with ExitStack() as locks:
         refused = None
@@ -149,11 +149,11 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
             locks.enter_context(working(job.workspace, dataset))
         except StorageError as error:  # who may not write can still use a stage that is up to date
             refused = error
-        kept = _checked(job) is Status.KEPT and job.keeps
-        before = job.depends()
+        kept = _checked_status(job) is Status.KEPT and job.keeps
+        digests = job.depends()
         if kept and name in TRAINED:
             check_unseen(job.workspace, job.partition)
-        if not force and (made := _present(job, before, kept=kept)) is not None:
+        if not force and (made := _reusable_artefact(job, digests, kept=kept)) is not None:
             report(f"{name}: {'kept, trained on older data' if kept and name in TRAINED else 'up to date'}")
             world.of_first("")
             return Ran(job.folder, True, 0.0, dict(made.facts), read_costs(job.workspace, name, dataset, recipe))
@@ -162,23 +162,23 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
         if job.refresh and name in TRAINED:
             check_trained(job.workspace, job.stage, job.partition)
         if job.function == "refresh":
-            check_training(job.workspace, job.stage, job.partition, before)
+            check_training(job.workspace, job.stage, job.partition, digests)
         if job.extend:
-            check_extendable(job.workspace, job.stage, job.partition, before)
-        return _make(job, before, world, since=predecessors(job.folder) if job.extend else [])
+            check_extendable(job.workspace, job.stage, job.partition, digests)
+        return _make(job, digests, world, extended_from=predecessors(job.folder) if job.extend else [])
 
 
 def _follow(job: _Job, world: World) -> Ran:
     """Compute along with the first process of the group, if it trains; keep nothing, and report only an error."""
     with quiet():
-        mark = world.of_first("")
-        if mark:
+        run_fingerprint = world.of_first("")
+        if run_fingerprint:
             with artifacts.building(job.folder, kind=job.stage.name, keep=False) as build:
-                code(job.stage, "run")(_context(job, build, {}, mark, {}))
-    return Ran(job.folder, not mark, 0.0, {}, {})
+                code(job.stage, "run")(_context(job, build, {}, run_fingerprint, {}))
+    return Ran(job.folder, not run_fingerprint, 0.0, {}, {})
 
 
-def _present(job: _Job, before: dict[str, str], *, kept: bool) -> Made | None:
+def _reusable_artefact(job: _Job, digests: dict[str, str], *, kept: bool) -> Made | None:
     """Return how the present artefact was made if it is up to date, or if a refresh keeps it."""
     try:
         artifacts.check_sizes(job.folder, artifacts.read_manifest(job.folder))
@@ -188,22 +188,22 @@ def _present(job: _Job, before: dict[str, str], *, kept: bool) -> Made | None:
         report(f"{job.stage.name}: rebuilding, the existing artefact is damaged ({error.found})")
         return None
     made = artifacts.read_made(job.folder)
-    return made if kept or made.fingerprint == fingerprint(before) else None
+    return made if kept or made.fingerprint == fingerprint(digests) else None
 
 
-def _checked(job: _Job) -> Status | None:
+def _checked_status(job: _Job) -> Status | None:
     """Return the status of the stage's artefact, None for a stage that compares experiments.
 
     Raises MovedError, naming the first stage that is out of date, if the stage would read results of it.
     """
     if job.stage.compares:
         return None
-    found = states(job.workspace, job.partition, refresh=job.refresh)
+    by_stage = states(job.workspace, job.partition, refresh=job.refresh)
     used = inputs(job.stage, job.partition)
-    stale = [found[dep] for dep in used if found[dep].status is Status.STALE]
+    stale = [by_stage[dep] for dep in used if by_stage[dep].status is Status.STALE]
     if stale:
-        raise _out_of_date(job, found[stale[0].root])
-    return found[job.stage.name].status
+        raise _out_of_date(job, by_stage[stale[0].root])
+    return by_stage[job.stage.name].status
 
 
 def _out_of_date(job: _Job, root: State) -> MovedError:
@@ -224,40 +224,42 @@ def _out_of_date(job: _Job, root: State) -> MovedError:
     )
 
 
-def _make(job: _Job, before: dict[str, str], world: World, *, since: list[str]) -> Ran:
-    """Build the artefact; ``since`` are the digests of those that it extends, the oldest first."""
-    started, worked = time.monotonic(), time.process_time()
+def _make(job: _Job, digests: dict[str, str], world: World, *, extended_from: list[str]) -> Ran:
+    """Build the artefact; ``extended_from`` are the digests of those that it extends, the oldest first."""
+    start, cpu_start = time.monotonic(), time.process_time()
     costs: dict[str, float] = {}
     give_back()
     forget_peak_memory()
     settings = job.partition.settings(job.stage.name)
     refreshed, extended = job.function == "refresh", job.function == "extend"
-    mark = fingerprint(before, refresh=refreshed, extended=extended)
-    run, on = code(job.stage, job.function), machine()  # raises the error of a GPU that is not there
+    run_fingerprint = fingerprint(digests, refresh=refreshed, extended=extended)
+    run, machine_name = code(job.stage, job.function), machine()  # raises the error of a GPU that is not there
     with artifacts.building(job.folder, kind=job.stage.name) as build:
-        world.of_first(mark if job.function == "run" else "")
-        build.origin = Made(mark, before, plain(settings), refreshed)
+        world.of_first(run_fingerprint if job.function == "run" else "")
+        build.origin = Made(run_fingerprint, digests, plain(settings), refreshed)
         if job.recut:  # of the files that the present corpus was made of
-            present = job.workspace.made(job.stage.name, *job.partition.place).depends
-            _check_unmoved(job, {**present, "settings": before["settings"]})
-        run(_context(job, build, costs, mark, before))
-        _check_unmoved(job, before)
+            present_digests = job.workspace.made(job.stage.name, *job.partition.place).depends
+            _check_unmoved(job, {**present_digests, "settings": digests["settings"]})
+        run(_context(job, build, costs, run_fingerprint, digests))
+        _check_unmoved(job, digests)
         # `dvc checkout` may have put files of other settings back meanwhile, which DVC would record with this artefact
         write_settings(job.workspace, job.workspace.params.partition(*job.partition.place))
-        build.facts |= {EXTENDED_FROM: since} if since else {}
+        build.facts |= {EXTENDED_FROM: extended_from} if extended_from else {}
         facts = dict(build.facts)
-    seconds = time.monotonic() - started
-    worked = time.process_time() - worked
-    costs |= {"seconds": round(seconds, 3), "cpu_seconds": round(worked, 3), "peak_memory_mb": peak_memory_mb()}
-    content = {**costs, _MACHINE: on}
+    seconds = time.monotonic() - start
+    cpu_seconds = time.process_time() - cpu_start
+    costs |= {"seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3), "peak_memory_mb": peak_memory_mb()}
+    content = {**costs, _MACHINE: machine_name}
     artifacts.write_file(job.scratch("cost"), json.dumps(content, indent=1, sort_keys=True) + "\n")
     artifacts.remove(job.scratch("run"))
     return Ran(job.folder, False, seconds, facts, costs)
 
 
-def _context(job: _Job, build: Build, costs: dict[str, float], mark: str, before: dict[str, str]) -> Context[Any]:
+def _context(
+    job: _Job, build: Build, costs: dict[str, float], run_fingerprint: str, digests: dict[str, str]
+) -> Context[Any]:
     dataset, recipe = job.partition.place
-    used = () if job.stage.compares else inputs(job.stage, job.partition)
+    deps = () if job.stage.compares else inputs(job.stage, job.partition)
     return Context(
         settings=job.partition.settings(job.stage.name),
         run=Run(
@@ -265,12 +267,12 @@ def _context(job: _Job, build: Build, costs: dict[str, float], mark: str, before
             recipe or "",
             job.workspace.raw(dataset),
             job.scratch("run"),
-            mark,
-            partial(_check_unmoved, job, before, ended=False),
+            run_fingerprint,
+            partial(_check_unmoved, job, digests, ended=False),
         ),
         build=build,
         costs=costs,
-        inputs={dep: input_folder(job.workspace, dep, job.partition) for dep in used},
+        inputs={dep: input_folder(job.workspace, dep, job.partition) for dep in deps},
         old=job.folder,
         others=_others(job) if job.stage.compares else None,
     )
@@ -298,18 +300,18 @@ def _others(job: _Job) -> Others:
     return Others(workspace.params.recipes(dataset), opened, costs, lambda recipe: machines(workspace, dataset, recipe))
 
 
-def _check_unmoved(job: _Job, before: dict[str, str], *, ended: bool = True) -> None:
+def _check_unmoved(job: _Job, digests: dict[str, str], *, ended: bool = True) -> None:
     """Raise MovedError if parameters or inputs have changed since the stage started.
 
     Before it has ``ended``, those that cannot be read count as unchanged: a file may be replaced at this moment. But a
     project that was moved is gone for good.
     """
     try:
-        now = depends(job.workspace, job.stage, job.workspace.params.partition(*job.partition.place))
+        current = depends(job.workspace, job.stage, job.workspace.params.partition(*job.partition.place))
     except XCError:
-        now = {} if ended or not job.folder.parent.is_dir() else before  # deleted or no longer readable
-    if now != before:
-        names = f": {', '.join(differing(before, now))}" if now else ", which are gone or cannot be read"
+        current = {} if ended or not job.folder.parent.is_dir() else digests  # deleted or no longer readable
+    if current != digests:
+        names = f": {', '.join(differing(digests, current))}" if current else ", which are gone or cannot be read"
         raise MovedError(
             f"parameters or inputs of {job.stage.name} that changed during the run{names}",
             expected="params.yaml and inputs unchanged while a stage runs",
@@ -321,14 +323,15 @@ def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
     """Import the stage's module and return a function of it; ``take_over`` for one without ``extend``."""
     with importing():
         module = importlib.import_module(f"xc_core.stages.{stage.name}")
-    found: Callable[[Context[Any]], None] = getattr(module, function, *([take_over] if function == "extend" else []))
-    return found
+    fallback = [take_over] if function == "extend" else []
+    stage_function: Callable[[Context[Any]], None] = getattr(module, function, *fallback)
+    return stage_function
 
 
 def read_costs(workspace: Workspace, stage: str, dataset: str, recipe: str | None = None) -> dict[str, float]:
     """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
-    found = readable(workspace.scratch("cost", stage, dataset, recipe))
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+    content = readable(workspace.scratch("cost", stage, dataset, recipe))
+    return {name: value for name, value in content.items() if isinstance(value, int | float)}
 
 
 def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:

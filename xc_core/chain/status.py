@@ -72,13 +72,13 @@ def states(workspace: Workspace, partition: Partition, *, refresh: bool = False)
     as kept.
     """
     recipe = partition.place[1]
-    found: dict[str, State] = {}
+    by_stage: dict[str, State] = {}
     stages = versioned_stages("dataset") + (versioned_stages("experiment") if recipe is not None else [])
     keep = refresh or (recipe is not None and workspace.made("classifier", *partition.place).refreshed)
     for stage in stages:
-        own = partition if stage.scope == "experiment" else partition.dataset
-        found[stage.name] = _state(workspace, stage, own, found, keep=keep)
-    return found
+        owner = partition if stage.scope == "experiment" else partition.dataset
+        by_stage[stage.name] = _state(workspace, stage, owner, by_stage, keep=keep)
+    return by_stage
 
 
 def packed_state(workspace: Workspace, dataset: str, recipe: str) -> State:
@@ -100,7 +100,9 @@ def packing_command(workspace: Workspace, state: State, dataset: str, recipe: st
     return workspace.params.train_command(dataset, recipe)
 
 
-def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict[str, State], *, keep: bool) -> State:
+def _state(
+    workspace: Workspace, stage: Stage, partition: Partition, upstream: dict[str, State], *, keep: bool
+) -> State:
     folder = workspace.folder(stage.name, *partition.place)
     try:
         artifacts.steady(folder, lambda: artifacts.check_sizes(folder, artifacts.read_manifest(folder, stage.name)))
@@ -110,35 +112,35 @@ def _state(workspace: Workspace, stage: Stage, partition: Partition, above: dict
         return State(stage.name, Status.DAMAGED, error.found, stage.name)
     made = workspace.made(stage.name, *partition.place)
     try:
-        now = depends(workspace, stage, partition)
+        digests = depends(workspace, stage, partition)
     except (MissingError, CorruptError) as error:
         return State(stage.name, Status.UNKNOWN, error.found)
-    for dep in (above[dep] for dep in inputs(stage, partition) if dep in above):
+    for dep in (upstream[dep] for dep in inputs(stage, partition) if dep in upstream):
         if dep.status is Status.STALE:
             return State(stage.name, Status.STALE, f"{dep.stage} is out of date", dep.root)
-    if made.fingerprint == fingerprint(now):
+    if made.fingerprint == fingerprint(digests):
         return State(stage.name, Status.FRESH)
-    if made.refreshed and made.fingerprint == fingerprint(now, refresh=True):
+    if made.refreshed and made.fingerprint == fingerprint(digests, refresh=True):
         return State(stage.name, Status.KEPT, "trained on older data")
-    extended = made.fingerprint == fingerprint(now, extended=True)
-    if extended and ("tokens" not in now or same_cut(workspace, partition)):
+    extended = made.fingerprint == fingerprint(digests, extended=True)
+    if extended and ("tokens" not in digests or same_cut(workspace, partition)):
         return State(stage.name, Status.KEPT, "labels were added without a rebuild; a refresh rebuilds it")
-    changed = differing(dict(made.depends), now)
+    changed = differing(dict(made.depends), digests)
     if keep and stage.name == "encoder" and only_inputs(changed):
         return State(stage.name, Status.KEPT, f"trained on older data: {' and '.join(changed)} changed")
-    named = [_named(part, made, partition.settings(stage.name)) for part in changed]
-    return State(stage.name, Status.STALE, f"{' and '.join(named) or 'its record'} changed", stage.name)
+    descriptions = [_describe_change(part, made, partition.settings(stage.name)) for part in changed]
+    return State(stage.name, Status.STALE, f"{' and '.join(descriptions) or 'its record'} changed", stage.name)
 
 
-def _named(part: str, made: Made, settings: Any) -> str:
+def _describe_change(part: str, made: Made, settings: Any) -> str:
     """Return the name of a changed part; of settings also the names of those with another value."""
     if part != _SETTINGS or not made.settings:
         return part
     if made.settings == plain(settings):
         return f"{_CODE} or order of parts"  # the record has no order
     names = other_settings(made, settings)
-    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return f"{part} ({', '.join(names[:_NAMED] + more)})" if names else part
+    others = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return f"{part} ({', '.join(names[:_NAMED] + others)})" if names else part
 
 
 def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str]:
@@ -148,20 +150,20 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     MissingError if there is no such input, CorruptError if its manifest cannot be read.
     """
     dataset, _ = partition.place
-    parts = {_SETTINGS: content_hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
+    digests = {_SETTINGS: content_hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
     if stage.needs_source:
-        parts[SOURCE] = source_digest(workspace, dataset)
+        digests[SOURCE] = source_digest(workspace, dataset)
     if stage.compares:
-        return parts | _evaluations(workspace, dataset)
+        return digests | _evaluation_digests(workspace, dataset)
     for dep in inputs(stage, partition):
-        parts[dep] = _input_digest(workspace, dep, partition)
+        digests[dep] = _input_digest(workspace, dep, partition)
     outside = outside_digests(workspace, stage, partition)
-    parts |= {part: digest for part, digest in outside.items() if digest is not None}
-    if absent := [part for part in outside if part not in parts]:
-        before = workspace.made(stage.name, *partition.place).depends
-        same = all(before.get(part) == digest for part, digest in parts.items())
-        parts |= {part: before.get(part, "") if same else "" for part in absent}
-    return parts
+    digests |= {part: digest for part, digest in outside.items() if digest is not None}
+    if absent := [part for part in outside if part not in digests]:
+        recorded = workspace.made(stage.name, *partition.place).depends
+        unchanged = all(recorded.get(part) == digest for part, digest in digests.items())
+        digests |= {part: recorded.get(part, "") if unchanged else "" for part in absent}
+    return digests
 
 
 def usable(workspace: Workspace, partition: Partition, stage: str) -> bool:
@@ -173,23 +175,23 @@ def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
     try:
         return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
     except MissingError as error:
-        if dep == "tokens" and _made_for(workspace, partition.dataset.name, partition.dataset.tokens):
-            raise _left_out(partition) from error
+        if dep == "tokens" and _tokenised_with(workspace, partition.dataset.name, partition.dataset.tokens):
+            raise _untokenised_error(partition) from error
         dataset, recipe = partition.place
         do = STAGES[dep].command(dataset, recipe)
         if recipe and not all(
-            input_folder(workspace, one, partition).is_dir() for one in inputs(STAGES[dep], partition)
+            input_folder(workspace, name, partition).is_dir() for name in inputs(STAGES[dep], partition)
         ):
             do = workspace.params.train_command(dataset, recipe)  # it needs others first
         raise MissingError(error.found, expected=f"the artefact of {dep}", do=f"make it first: {do}") from error
 
 
-def _made_for(workspace: Workspace, dataset: str, settings: TokensConfig) -> bool:
+def _tokenised_with(workspace: Workspace, dataset: str, settings: TokensConfig) -> bool:
     """Return True if the artefact of tokens was made with ``settings``."""
     return workspace.made("tokens", dataset).depends.get(_SETTINGS) == content_hash(in_use(settings))
 
 
-def _left_out(partition: Partition) -> MissingError:
+def _untokenised_error(partition: Partition) -> MissingError:
     """Return the error of an encoder that the stage tokens left out: to run the stage again would change nothing."""
     return MissingError(
         f"no tokens of the encoder {bare(str(partition.tokenizer))}, which the stage tokens left out",
@@ -198,14 +200,14 @@ def _left_out(partition: Partition) -> MissingError:
     )
 
 
-def _evaluations(workspace: Workspace, dataset: str) -> dict[str, str]:
+def _evaluation_digests(workspace: Workspace, dataset: str) -> dict[str, str]:
     """Return the digest of the evaluation of each recipe of a dataset; an empty string if it cannot be used."""
 
     def digest(recipe: str) -> str:
         try:
-            there = usable(workspace, workspace.params.experiment(dataset, recipe), "evaluation")
+            is_usable = usable(workspace, workspace.params.experiment(dataset, recipe), "evaluation")
         except XCError:  # a wrong setting, which the leaderboard reports
             return ""
-        return workspace.digest("evaluation", dataset, recipe) if there else ""
+        return workspace.digest("evaluation", dataset, recipe) if is_usable else ""
 
     return {f"evaluation of {recipe}": digest(recipe) for recipe in workspace.params.recipes(dataset)}

@@ -23,8 +23,8 @@ from xc_core.root import FILE, project_root
 
 _WRITE_SECONDS: Final = 30.0
 """How long a write waits for the write of another process."""
-_MOMENT: Final = 1.0
-"""How long a stage waits for a command that only asks whether one runs."""
+_PROBE_SECONDS: Final = 1.0
+"""How long a stage waits for a command that only checks whether one runs."""
 PER_DATASET: Final = ("versions", "reports", "drift", "models", "inbox")
 """Folders of the state that have one per dataset, in which files are written."""
 
@@ -64,11 +64,14 @@ class Workspace:
 
     def swept(self) -> Workspace:
         """Delete what killed commands left where they write; finish an ingest that had begun to replace a dataset."""
-        data, state = ("*/", "*/*/", "*/*/settings/"), ("*/", "run/*/", *(f"{kind}/*/" for kind in PER_DATASET))
-        inner = [folder for pattern in data for folder in self.data.glob(pattern)]
-        inner += [folder for pattern in state for folder in self.state.glob(pattern)]
-        inner += [Path(folder) for folder, _, _ in os.walk(self.state / "tune")]  # a study has workspaces of its own
-        sweep([self.root, self.data, self.state, *inner])
+        data_patterns = ("*/", "*/*/", "*/*/settings/")
+        state_patterns = ("*/", "run/*/", *(f"{kind}/*/" for kind in PER_DATASET))
+        subfolders = [folder for pattern in data_patterns for folder in self.data.glob(pattern)]
+        subfolders += [folder for pattern in state_patterns for folder in self.state.glob(pattern)]
+        subfolders += [
+            Path(folder) for folder, _, _ in os.walk(self.state / "tune")
+        ]  # a study has workspaces of its own
+        sweep([self.root, self.data, self.state, *subfolders])
         recover(self)
         return self
 
@@ -79,7 +82,7 @@ class Workspace:
 
     def folder(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the folder of an artefact; ``recipe`` is ignored for a stage that runs per dataset."""
-        return self._place(stage, dataset, recipe) / stage
+        return self._parent(stage, dataset, recipe) / stage
 
     def open(self, artefact: type[A], dataset: str, recipe: str | None = None) -> A:
         """Open and verify an artefact; raises MissingError, CorruptError."""
@@ -87,9 +90,9 @@ class Workspace:
 
     def settings_file(self, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the file of a stage's resolved settings, which DVC compares."""
-        return self._place(stage, dataset, recipe) / SETTINGS / f"{stage}.json"
+        return self._parent(stage, dataset, recipe) / SETTINGS / f"{stage}.json"
 
-    def _place(self, stage: str, dataset: str, recipe: str | None) -> Path:
+    def _parent(self, stage: str, dataset: str, recipe: str | None) -> Path:
         folder = self.home(dataset)
         if STAGES[stage].scope == "dataset":
             return folder
@@ -128,18 +131,20 @@ class Workspace:
 
 
 def working(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
-    """Return a lock of everybody who makes artefacts of a dataset; raises BusyError while rows of it are removed.
+    """Return the shared lock of processes that make artefacts of a dataset.
 
-    It is waited for: a change of the dataset that asks who makes some has ``at_rest`` for a moment.
+    Raises BusyError while rows of the dataset are removed. It waits a moment, because a command that only checks
+    whether such a process runs holds ``at_rest`` briefly.
     """
-    return locked(_makers(workspace, dataset), f"a removal from the dataset {dataset}", patience=_MOMENT, shared=True)
+    path, activity = _makers_lock(workspace, dataset), f"a removal from the dataset {dataset}"
+    return locked(path, activity, patience=_PROBE_SECONDS, shared=True)
 
 
 @contextmanager
 def training(workspace: Workspace, dataset: str, recipe: str) -> Iterator[None]:
-    """Hold the lock of one who declares an experiment and trains it.
+    """Hold the lock of a process that declares an experiment and trains it.
 
-    Raises BusyError while somebody else does, or runs a stage of it: a change of its settings would discard the result.
+    Raises BusyError while another process does, or runs a stage of it: a change of settings would discard its result.
     """
     checked_name("recipe", recipe)
     with locked(workspace.state / "lock" / f"train@{dataset}_{recipe}", f"a training of {dataset}/{recipe}"):
@@ -150,9 +155,9 @@ def training(workspace: Workspace, dataset: str, recipe: str) -> Iterator[None]:
 
 
 def at_rest(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
-    """Return the lock of one who deletes artefacts of a dataset; raises BusyError while somebody makes one."""
-    return locked(_makers(workspace, dataset), f"a stage, a study or the gate of the dataset {dataset}")
+    """Return the lock of a process that deletes artefacts of a dataset; raises BusyError while another makes one."""
+    return locked(_makers_lock(workspace, dataset), f"a stage, a study or the gate of the dataset {dataset}")
 
 
-def _makers(workspace: Workspace, dataset: str) -> Path:
+def _makers_lock(workspace: Workspace, dataset: str) -> Path:
     return workspace.state / "lock" / f"makers@{dataset}"
