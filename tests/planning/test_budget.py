@@ -217,8 +217,8 @@ def test_the_seconds_of_encoding_are_those_of_all_tokens(
     ready: Workspace, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     """8 of 240 documents are encoded, at 0.1 ms a token."""
-    monkeypatch.setattr(budget, "_ENCODED", 8)
-    monkeypatch.setattr(budget, "_FIRST", 2)
+    monkeypatch.setattr(budget, "_TIMED_TEXTS", 8)
+    monkeypatch.setattr(budget, "_WARMUP_TEXTS", 2)
     seen: list[int] = []
 
     def slow(encoder: Any, store: Any, rows: Any, out: Any, what: str) -> None:
@@ -263,8 +263,8 @@ def test_the_seconds_of_label_trees_are_those_of_one_fit_on_some_documents_a_lit
         asked.append((len(data.texts()), score.trees, sum(map(bool, data.label_texts()))))
         return LabelTrees(score, 0, None, ())  # type: ignore[arg-type]
 
-    monkeypatch.setattr(budget, "_FITTED", 54)
-    monkeypatch.setattr(budget, "_FIRST", 9)
+    monkeypatch.setattr(budget, "_SAMPLE_DOCUMENTS", 54)
+    monkeypatch.setattr(budget, "_WARMUP_TEXTS", 9)
     monkeypatch.setattr(Lexical, "fit", slow)
     made = sample({"classifier": {"refit": False}})
     corpus = Corpus.open(ready.folder("corpus", "toy"))

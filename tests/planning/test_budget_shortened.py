@@ -40,7 +40,7 @@ def test_epochs_that_are_rounded_to_whole_ones_still_search(
 ) -> None:
     """2.004 of 4 epochs of astra are declared as 2.0, whose last is epoch 1, not 2."""
     experiment = workspace.params.experiment("toy", "ngame")
-    monkeypatch.setattr(budget, "_remembered", lambda *args, **how: {"encoder": 1000.0, "encoding": 0.0})
+    monkeypatch.setattr(budget, "_cached_estimate", lambda *args, **how: {"encoder": 1000.0, "encoding": 0.0})
     found = budget.scaled_epochs(workspace, replace(experiment, recipe=RECIPES["astra"]), 501.0)["encoder"]
     assert found["epochs"] == 2.0
     scaled = RECIPES["astra"].changed({"encoder": found}).encoder

@@ -45,7 +45,7 @@ def test_the_rates_of_a_cpu_are_measured_there_though_there_is_a_gpu(
     monkeypatch.setattr("xc_core.devices.num_cards", lambda: 1)
     monkeypatch.setenv("XC_DEVICE", "")
     monkeypatch.setattr(planned, "machine", lambda: "this one")
-    monkeypatch.setattr(planned, "measured", lambda *_: used.append(Device.chosen()) or rates)
+    monkeypatch.setattr(planned, "measure_rates", lambda *_: used.append(Device.chosen()) or rates)
     planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, World.of_sizes(99, 9, 12, 6, 2)))
     assert used == [CPU]
     (kept,) = (tmp_path / ".xc" / "plan").iterdir()
@@ -74,10 +74,10 @@ def test_the_smallest_of_three_pilots_pays_for_imports(
 
     monkeypatch.setattr(pilots, "SIZES", sizes)
     monkeypatch.setattr(pilots, "_RUNS", {"corpus": 2})
-    monkeypatch.setattr(pilots, "_run", run)
-    monkeypatch.setattr(pilots, "_searches", timed)
+    monkeypatch.setattr(pilots, "_run_pilot", run)
+    monkeypatch.setattr(pilots, "_search_rates", timed)
     source = Source.made_up(World.of_sizes(1000, 9, 12, 6, 2), "wordpiece")
-    pilots.measured(Workspace(tmp_path), "ngame", {}, source)
+    pilots.measure_rates(Workspace(tmp_path), "ngame", {}, source)
     assert runs == expected
     assert lines == [*(f"plan: running ngame on {size} documents" for size in sizes), "plan: timing searches"]
 
@@ -94,10 +94,10 @@ def test_the_number_of_documents_is_shown_if_there_are_few(
         found.append(sum(len(gzip.decompress(file.read_bytes()).splitlines()) for file in files))
         return Pilot(source.world, {}, {}), 4
 
-    monkeypatch.setattr(pilots, "_run", run)
-    monkeypatch.setattr(pilots, "_searches", lambda width: (1.0, 1.0, 1.0, 1.0))
+    monkeypatch.setattr(pilots, "_run_pilot", run)
+    monkeypatch.setattr(pilots, "_search_rates", lambda width: (1.0, 1.0, 1.0, 1.0))
     source = Source.made_up(World.of_sizes(documents, 9, 12, 6, 2, test=tests), "wordpiece")
-    pilots.measured(Workspace(tmp_path), "ngame", {}, source)
+    pilots.measure_rates(Workspace(tmp_path), "ngame", {}, source)
     assert (found, lines[0]) == ([expected], f"plan: running ngame on {expected} documents")
 
 
@@ -116,7 +116,7 @@ def test_the_quickest_run_of_a_stage_counts_and_the_memory_of_the_first(
         )
 
     monkeypatch.setattr(pilots, "run_stage", run)
-    found = pilots._stage(Workspace(tmp_path), "corpus", 3)
+    found = pilots._stage_cost(Workspace(tmp_path), "corpus", 3)
     assert found == {"cpu_seconds": 1.0, "peak_memory_mb": 3.0, "disk_bytes": 0.0, "refresh_seconds": 0.5}
     again = (("corpus", NAME, NAME), {"force": True})
     assert asked == [(("corpus", NAME, NAME), {}), again, again]
@@ -134,8 +134,8 @@ def test_rates_of_searches_are_per_query_label_and_dimension(monkeypatch: pytest
     timed = iter([2.0, 4.0, 5.0, 6.0])
     for name, size in (("_QUERIES", 16), ("_FEW", 64), ("_MANY", 192), ("_GRAPH", 128)):
         monkeypatch.setattr(pilots, name, size)
-    monkeypatch.setattr(pilots, "_worked", lambda work: next(timed))
-    exact, query, built, walked = pilots._searches(8)
+    monkeypatch.setattr(pilots, "_running_time", lambda work: next(timed))
+    exact, query, built, walked = pilots._search_rates(8)
     assert exact == pytest.approx(2 / 16 / 128 / 8)
     assert query == pytest.approx((2 - 1) / 16)
     assert (built, walked) == pytest.approx((5 / 128 / math.log2(128), 6 / 16 / math.log2(128)))
@@ -151,11 +151,11 @@ def test_a_text_of_a_table_may_be_longer_than_a_line_of_text(tmp_path: Path, mon
     def stage(inner: Workspace, name: str, runs: int) -> None:
         raise InterruptedError(run_stage(inner, name, NAME).facts["rows"])
 
-    monkeypatch.setattr(pilots, "_stage", stage)
+    monkeypatch.setattr(pilots, "_stage_cost", stage)
     world = World.of_sizes(30, 2, 2, 1, 1)
     source = Source(world, texts, texts, lambda places: places, lambda places: world.published + places)
     with pytest.raises(InterruptedError, match="'test': 3"):
-        pilots._run(Workspace(tmp_path), "ngame", {}, source, 30, {})
+        pilots._run_pilot(Workspace(tmp_path), "ngame", {}, source, 30, {})
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -167,11 +167,13 @@ def test_the_documents_of_a_pilot_are_deleted_even_if_it_is_killed(
         assert sweep([tmp_path / ".xc"]) == [], "it runs"
         raise MemoryError
 
-    monkeypatch.setattr(pilots, "_run", run)
+    monkeypatch.setattr(pilots, "_run_pilot", run)
     if killed:
         monkeypatch.setattr(leftovers, "drop", lambda folder: None)
     with pytest.raises(MemoryError):
-        pilots.measured(Workspace(tmp_path), "ngame", {}, Source.made_up(World.of_sizes(99, 9, 12, 6, 2), "wordpiece"))
+        pilots.measure_rates(
+            Workspace(tmp_path), "ngame", {}, Source.made_up(World.of_sizes(99, 9, 12, 6, 2), "wordpiece")
+        )
     assert len(list(tmp_path.rglob("texts"))) == killed
     monkeypatch.undo()
     sweep([tmp_path / ".xc"])
@@ -183,10 +185,10 @@ def test_pilots_run_among_the_temporary_files_if_the_state_cannot_be_written(
 ) -> None:
     ran: list[Path] = []
     pilot = Pilot(World.of_sizes(99, 9, 12, 6, 2), {}, {})
-    monkeypatch.setattr(pilots, "_run", lambda inner, *_: (ran.append(inner.root), (pilot, 4))[1])
-    monkeypatch.setattr(pilots, "_searches", lambda width: (1.0, 1.0, 1.0, 1.0))
+    monkeypatch.setattr(pilots, "_run_pilot", lambda inner, *_: (ran.append(inner.root), (pilot, 4))[1])
+    monkeypatch.setattr(pilots, "_search_rates", lambda width: (1.0, 1.0, 1.0, 1.0))
     (tmp_path / ".xc").touch()  # so no folder can be made in it
-    pilots.measured(Workspace(tmp_path), "ngame", {}, Source.made_up(pilot.world, "wordpiece"))
+    pilots.measure_rates(Workspace(tmp_path), "ngame", {}, Source.made_up(pilot.world, "wordpiece"))
     assert ran and not ran[0].is_relative_to(tmp_path) and not ran[0].exists()
 
 
@@ -204,4 +206,4 @@ def test_what_a_rate_is_measured_of_is_done_and_its_processor_time_counts() -> N
         while time.process_time() < ends:
             pass
 
-    assert 0.01 <= pilots._worked(work) < 1
+    assert 0.01 <= pilots._running_time(work) < 1

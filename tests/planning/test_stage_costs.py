@@ -126,7 +126,7 @@ def test_processes_share_steps_encodings_searches_and_rows() -> None:
     differ = {name for name in one if one[name].seconds != four[name].seconds}
     assert differ == {"encoder", "embeddings", "negatives", "classifier"}
     saved = {name: one[name].seconds - four[name].seconds for name in differ}
-    steps = Estimator(recipe, rates)._steps("classifier", whole)
+    steps = Estimator(recipe, rates)._step_seconds("classifier", whole)
     assert saved["classifier"] == pytest.approx(0.75 * steps)
     assert saved["embeddings"] == pytest.approx(0.75e-6 * WORK["embeddings"](whole), rel=1e-6)
     assert saved["negatives"] == pytest.approx(
@@ -146,15 +146,15 @@ def test_a_table_that_m1_trains_along_is_computed_whole_by_every_process() -> No
     recipe = RECIPES["renee"]
     estimator = Estimator(recipe, rates_of(recipe))
     whole, shared = Case(recipe, LARGE, WIDTH), Case(recipe, LARGE, WIDTH, 4)
-    steps = estimator._steps("encoder", whole)
+    steps = estimator._step_seconds("encoder", whole)
     documents = int(recipe.encoder.epochs * trained_documents("encoder", whole))
     encoded = 2 * 1e-6 * whole.read(documents)  # two passes, because half of the layers are frozen
     assert encoded < steps
-    assert estimator._divided("encoder", whole) == pytest.approx(steps)
-    assert estimator._divided("encoder", shared) == pytest.approx(steps - 0.75 * encoded, rel=1e-4)
+    assert estimator._step_seconds_per_process("encoder", whole) == pytest.approx(steps)
+    assert estimator._step_seconds_per_process("encoder", shared) == pytest.approx(steps - 0.75 * encoded, rel=1e-4)
     other = RECIPES["ngame"]
     estimator, shared = Estimator(other, rates_of(other)), Case(other, LARGE, WIDTH, 4)
-    assert estimator._divided("encoder", shared) == estimator._steps("encoder", shared) / 4
+    assert estimator._step_seconds_per_process("encoder", shared) == estimator._step_seconds("encoder", shared) / 4
 
 
 def test_steps_of_several_processes_compute_the_frozen_layers_again() -> None:

@@ -40,28 +40,28 @@ from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.state import Task
 
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600}
+_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _FIXED: Final = ("encoding", "scores")
 """Parts of an estimate whose time is fixed; that of the others, the trainings (``TRAINED``), grows with the epochs."""
-_WARM, _TIMED = 2, 6
+_WARMUP_STEPS, _TIMED_STEPS = 2, 6
 """Steps before the clock starts, and steps that are timed."""
-_BUSY: Final = 1.5
+_BUSY_RATIO: Final = 1.5
 """If a step takes this many times its running time by the wall clock, other processes are reported."""
-_FAR: Final = 2.0
+_OVER_BUDGET: Final = 2.0
 """A run that takes this many times its budget is worth a warning."""
-_LEAST: Final = 0.25
+_MIN_TRAINING_SHARE: Final = 0.25
 """Share of a budget that trainings get even if encoding and scores leave less."""
-_ENCODED: Final = 1_024
+_TIMED_TEXTS: Final = 1_024
 """Texts per side whose encoding is timed."""
-_FITTED: Final = 8_000
+_SAMPLE_DOCUMENTS: Final = 8_000
 """Documents that the timed scores are fitted on."""
-_LAYERS: Final = 6
+_ENCODER_LAYERS: Final = 6
 """Layers of ``minilm``, and a guess for other encoders."""
-_FIRST: Final = 64
+_WARMUP_TEXTS: Final = 64
 """Texts encoded, and documents fitted on, before the clock starts: first calls import and allocate."""
-_CLUSTER: Final = 8
-_HARD: Final = 20
-"""Documents per cluster, and hard negatives per document, of the random data that M4 is timed on."""
+_CLUSTER_SIZE: Final = 8
+_HARD_NEGATIVES: Final = 20
+"""Documents per cluster and hard negatives per document of the random data on which M4 is timed."""
 
 
 def seconds_of(text: str) -> float:
@@ -69,7 +69,7 @@ def seconds_of(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
     if not found or float(found[1]) == 0:
         raise UsageError(f"--budget {text}", expected="a duration above 0: 90s, 10m, 1.5h; or none", do="fix the value")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(found[1]) * _UNIT_SECONDS[found[2]]
 
 
 def scaled_epochs(
@@ -84,24 +84,24 @@ def scaled_epochs(
     the same epochs and a killed training resumes; ``again`` makes a new one.
     """
     recipe = experiment.recipe
-    costs = _remembered(workspace, experiment, again=again)
+    costs = _cached_estimate(workspace, experiment, again=again)
     steps, fixed = (sum(costs.get(part, 0.0) for part in names) for names in (TRAINED, _FIXED))
-    share = min(max(seconds - fixed, _LEAST * seconds) / steps, 1.0) if steps else 1.0
-    parts = "encoding and scores" if costs.get("scores") else "encoding"
+    share = min(max(seconds - fixed, _MIN_TRAINING_SHARE * seconds) / steps, 1.0) if steps else 1.0
+    fixed_parts = "encoding and scores" if costs.get("scores") else "encoding"
     report(
         f"budget: {recipe.name} is estimated at {steps + fixed:.0f} s on this machine, {fixed:.0f} s of it for "
-        f"{parts}; {seconds:.0f} s are allowed" + (f", so epochs are scaled by {share:.3g}" if share < 1 else "")
+        f"{fixed_parts}; {seconds:.0f} s are allowed" + (f", so epochs are scaled by {share:.3g}" if share < 1 else "")
     )
-    whole = fixed + share * steps
-    if whole > 1.01 * seconds:
-        report(f"budget: {parts} cannot be shortened, so it will take about {whole:.0f} s")
-    if whole > _FAR * seconds:
-        report(f"warning: that is {whole / seconds:.1f} times the budget; xc plan shows every stage")
+    total = fixed + share * steps
+    if total > 1.01 * seconds:
+        report(f"budget: {fixed_parts} cannot be shortened, so it will take about {total:.0f} s")
+    if total > _OVER_BUDGET * seconds:
+        report(f"warning: that is {total / seconds:.1f} times the budget; xc plan shows every stage")
     if share == 1.0:
         return {}
     report("budget: --budget 3h sets another budget; --budget none trains all epochs")
     epochs = {name: getattr(recipe, name).epochs for name in TRAINED}
-    scaled = {name: {"epochs": float(f"{own * share:.3g}")} for name, own in epochs.items() if own}
+    scaled = {name: {"epochs": float(f"{full * share:.3g}")} for name, full in epochs.items() if full}
     if recipe.encoder.epochs:
         scaled["encoder"] |= shortened(recipe.encoder, scaled["encoder"]["epochs"])
     return scaled
@@ -114,7 +114,8 @@ def training_seconds(workspace: Workspace, experiment: Experiment) -> dict[str, 
 
 def frozen_share(settings: EncoderSettings) -> float:
     """Return the share of the time of encoding that is spent in the layers that are not trained; 0 without layers."""
-    return 0.0 if "frozen_layers" in settings.encoder.unused() else min(settings.encoder.frozen_layers / _LAYERS, 1.0)
+    encoder = settings.encoder
+    return 0.0 if "frozen_layers" in encoder.unused() else min(encoder.frozen_layers / _ENCODER_LAYERS, 1.0)
 
 
 def passes(settings: EncoderSettings) -> float:
@@ -131,37 +132,37 @@ def shortened(settings: EncoderSettings, epochs: float) -> dict[str, Any]:
         "order": settings.order.shortened(epochs),
         "negatives": settings.negatives.shortened(epochs, of=settings.epochs),
     }
-    return {part: own for part, own in changes.items() if own}
+    return {part: values for part, values in changes.items() if values}
 
 
-def _remembered(workspace: Workspace, experiment: Experiment, *, again: bool) -> dict[str, float]:
-    """Return the estimate of an earlier call on this machine, or make one and keep it."""
+def _cached_estimate(workspace: Workspace, experiment: Experiment, *, again: bool) -> dict[str, float]:
+    """Return the estimate of an earlier call on this machine; make and store one if there is none."""
     recipe = experiment.recipe
     settings = in_use((recipe.encoder, recipe.classifier, recipe.scores))
     tokens = artifacts.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
     device = Device.chosen()
-    other = [] if device.is_cpu else [device.in_words()]
-    counts = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *other])
-    key = hashlib.sha256(counts.encode()).hexdigest()[:16]
+    accelerator = [] if device.is_cpu else [device.in_words()]
+    content = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *accelerator])
+    key = hashlib.sha256(content.encode()).hexdigest()[:16]
     path = workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
     parts = {*_FIXED, *(name for name in TRAINED if getattr(recipe, name).epochs)}
-    kept = None if again else _kept(path, parts)
-    if kept is None:
-        kept = _Estimate.of(workspace, experiment).seconds()
-        workspace.write(path, json.dumps(kept) + "\n")
+    estimate = None if again else _read_estimate(path, parts)
+    if estimate is None:
+        estimate = _Estimate.of(workspace, experiment).seconds()
+        workspace.write(path, json.dumps(estimate) + "\n")
     else:
         report("budget: using the timings of an earlier call; --force times, and trains, again")
-    return kept
+    return estimate
 
 
-def _kept(path: Path, parts: set[str]) -> dict[str, float] | None:
-    """Return an estimate of these parts that was kept; None if there is none, or if it is damaged."""
+def _read_estimate(path: Path, parts: set[str]) -> dict[str, float] | None:
+    """Return a stored estimate of these parts; None if there is none or it is damaged."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-        kept = {part: float(found[part]) for part in parts}
+        content = json.loads(path.read_text("utf-8"))
+        estimate = {part: float(content[part]) for part in parts}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return kept if all(0 <= seconds < math.inf for seconds in kept.values()) else None
+    return estimate if all(0 <= seconds < math.inf for seconds in estimate.values()) else None
 
 
 @dataclass(frozen=True)
@@ -185,22 +186,23 @@ class _Estimate:
         encoder = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed)
         encoder.on(Device.chosen())
         settings, seen = recipe.classifier, recipe.encoder.sees_validation
-        made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
-        sizes = tuple(len(fold.documents(corpus)) for fold in made)
+        trained_folds = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
+        sizes = tuple(len(fold.documents(corpus)) for fold in trained_folds)
         return cls(recipe, corpus, tokens, encoder, sizes, workspace.root)
 
     def seconds(self) -> dict[str, float]:
         """Return the estimated seconds of M1, M4, encoding and scores."""
         documents, labels = (encoding_seconds(self.encoder, self.tokens.side(side)) for side in SIDES)
-        found = {"encoding": documents + labels, "scores": self._scores()}
+        seconds = {"encoding": documents + labels, "scores": self._scores()}
         if self.recipe.encoder.epochs:
             task = self._encoder_task()
-            before = 1.0 if task.fill_banks else frozen_share(self.recipe.encoder) * task.keeps_states
-            found["encoding"] += before * (documents * len(task.data.rows_N) / self.corpus.num_documents + labels)
-            found["encoder"] = self.recipe.encoder.epochs * _epoch_seconds(task)
+            initial_share = 1.0 if task.fill_banks else frozen_share(self.recipe.encoder) * task.keeps_states
+            trained = len(task.data.rows_N) / self.corpus.num_documents
+            seconds["encoding"] += initial_share * (documents * trained + labels)
+            seconds["encoder"] = self.recipe.encoder.epochs * _epoch_seconds(task)
         if self.recipe.classifier.epochs:
-            found["classifier"] = self._classifier()
-        return found
+            seconds["classifier"] = self._classifier()
+        return seconds
 
     def trainings(self) -> dict[str, float]:
         """Return the estimated seconds of the steps of M1 and M4; 0 for one that does not train."""
@@ -221,30 +223,30 @@ class _Estimate:
         arrays, random = task.negatives.arrays(), generator(settings.seed, "budget-hard")
         if settings.negatives.searches is not None and "hard" in arrays:
             shape = (len(task.data.rows_N), settings.negatives.kept)
-            found = random.integers(0, self.corpus.num_labels, shape, dtype=np.int32)
-            task.negatives.load({**arrays, "hard": found})
+            hard_negatives = random.integers(0, self.corpus.num_labels, shape, dtype=np.int32)
+            task.negatives.load({**arrays, "hard": hard_negatives})
         elif settings.negatives.adapts:
             vectors_ND = random.standard_normal((len(task.data.rows_N), self.encoder.width), np.float32)
             task.negatives.refresh(0, vectors_ND, task.vectors)
-        task.keep_states(self.folder, timed=_WARM + _TIMED)
+        task.keep_states(self.folder, timed=_WARMUP_STEPS + _TIMED_STEPS)
         return task
 
     def _classifier(self) -> float:
         """Return the seconds of M4 on random vectors, clusters and hard negatives: the cost of a step is the same."""
         settings, rows = self.recipe.classifier, self.corpus.rows(TRAIN)
         random, size, labels = generator(settings.seed, "budget"), len(rows), self.corpus.num_labels
-        cuts = np.full(-(-size // _CLUSTER), _CLUSTER, np.int64)
-        cuts[-1] -= cuts.sum() - size
+        cluster_sizes = np.full(-(-size // _CLUSTER_SIZE), _CLUSTER_SIZE, np.int64)
+        cluster_sizes[-1] -= cluster_sizes.sum() - size
         documents = Documents(
             self.corpus.labels.rows(rows),
-            clusters=lambda: (np.arange(size), cuts),
-            hard=lambda: random.integers(0, labels, (size, _HARD), dtype=np.int32),
+            clusters=lambda: (np.arange(size), cluster_sizes),
+            hard=lambda: random.integers(0, labels, (size, _HARD_NEGATIVES), dtype=np.int32),
         )
         doc_ND, rows_LD = (random.standard_normal((n, self.encoder.width), np.float32) for n in (size, labels))
         task = table_task(settings, TableData(doc_ND, rows_LD, rows_LD, documents), Device.chosen())
         task.start_epoch(0)  # a source that draws from a tree fits it now
-        more = labels if settings.augment else 0
-        epochs = sum(own + more for own in self.sizes) / size * settings.epochs
+        added = labels if settings.augment else 0
+        epochs = sum(fold_size + added for fold_size in self.sizes) / size * settings.epochs
         return epochs * _epoch_seconds(task)
 
     def _scores(self) -> float:
@@ -256,7 +258,7 @@ class _Estimate:
     def _sample(self) -> Sample:
         """Return a sample of train and validation documents, with as large a share of the label texts."""
         random, published = generator(0, "budget-words"), self.corpus.published_rows()
-        rows = np.sort(random.choice(published, min(_FITTED, len(published)), replace=False))
+        rows = np.sort(random.choice(published, min(_SAMPLE_DOCUMENTS, len(published)), replace=False))
         left_out = random.random(self.corpus.num_labels) >= len(rows) / len(published)
 
         def data(rows: Any) -> ScoreData:
@@ -266,7 +268,7 @@ class _Estimate:
                 label_texts=lambda: self._label_texts(left_out),
             )
 
-        return Sample(data(rows), data(rows[:_FIRST]), self.sizes)
+        return Sample(data(rows), data(rows[:_WARMUP_TEXTS]), self.sizes)
 
     def _label_texts(self, left_out: Any) -> list[str]:
         return ["" if out else text for text, out in zip(self.corpus.label_texts(), left_out, strict=True)]
@@ -274,30 +276,30 @@ class _Estimate:
 
 def encoding_seconds(encoder: Encoder, store: TokenStore) -> float:
     """Return the seconds that the texts of a side take to encode, from the tokens of a sample."""
-    every = store.lengths(np.arange(len(store)), encoder.config.max_length)
+    lengths = store.lengths(np.arange(len(store)), encoder.config.max_length)
     random = generator(0, "budget-encoding")
-    rows = np.sort(random.choice(len(store), min(_ENCODED, len(store)), replace=False))
+    rows = np.sort(random.choice(len(store), min(_TIMED_TEXTS, len(store)), replace=False))
     out = np.empty((len(rows), encoder.width), np.float32)
-    embed_rows(encoder, store, rows[:_FIRST], out[:_FIRST], "timing the encoding")
-    now = Device.chosen().clock()
-    started = now()
+    embed_rows(encoder, store, rows[:_WARMUP_TEXTS], out[:_WARMUP_TEXTS], "timing the encoding")
+    clock = Device.chosen().clock()
+    start = clock()
     embed_rows(encoder, store, rows, out, "timing the encoding")
-    return (now() - started) * float(every.sum() / max(every[rows].sum(), 1))
+    return (clock() - start) * float(lengths.sum() / max(lengths[rows].sum(), 1))
 
 
 def _epoch_seconds(task: Task) -> float:
     """Return the seconds of an epoch, from the median of a few steps on batches of the first epoch."""
-    now = Device.chosen().clock()
+    clock = Device.chosen().clock()
     batches = task.batches(0)
-    times, began = [], time.perf_counter()
-    for step in range(_WARM + _TIMED):
-        started = now()
+    times, wall_start = [], time.perf_counter()
+    for step in range(_WARMUP_STEPS + _TIMED_STEPS):
+        start = clock()
         task.step(batches[step % len(batches)], step, 0.0)
-        times.append(now() - started)
-    waited = (time.perf_counter() - began) / max(sum(times), 1e-9)
-    if waited > _BUSY:
+        times.append(clock() - start)
+    slowdown = (time.perf_counter() - wall_start) / max(sum(times), 1e-9)
+    if slowdown > _BUSY_RATIO:
         report(
-            f"budget: other processes are running, so training the {task.name} may take {waited:.1f} times as long as "
-            "estimated"
+            f"budget: other processes are running, so training the {task.name} may take {slowdown:.1f} times as long "
+            "as estimated"
         )
-    return len(batches) * float(np.median(times[_WARM:]))
+    return len(batches) * float(np.median(times[_WARMUP_STEPS:]))

@@ -30,8 +30,8 @@ class Line:
     def through(cls, points: list[tuple[float, float]]) -> Line:
         """Fit (work, cost) of the two largest pilots; what the smallest cost beyond that are imports."""
         rate, fixed = slope_and_rest(points[-2:] if len(points) > 1 else [(0.0, 0.0), points[0]])
-        rest = points[0][1] - fixed - rate * points[0][0] if len(points) > 2 else 0.0
-        return cls(fixed, rate, max(rest, 0.0))
+        imports = points[0][1] - fixed - rate * points[0][0] if len(points) > 2 else 0.0
+        return cls(fixed, rate, max(imports, 0.0))
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,25 @@ class Estimator:
         ]
 
     def _seconds(self, name: str, case: Case) -> float:
-        line = Line.through([(WORK[name](own), self._rest(name, pilot, own)) for pilot, own in self._pilots])
+        line = self._line(name)
         encodes = name in ("encoder", "embeddings")  # texts are divided between the processes
         work = WORK[name](case) / (case.processes if encodes else 1)
-        seconds = line.at(work) + sum(one.seconds(self.rates) for one in searches(case).get(name, []))
+        seconds = line.at(work) + sum(search.seconds(self.rates) for search in searches(case).get(name, []))
         if name == "encoder":
             if not case.fills_banks:  # the pilots did
-                seconds = line.imports + line.fixed + case.keeps_states * self._frozen(WORK["encoder"](case))
-            seconds += self.refresh(case) + self._again(case)
-        return seconds + self._divided(name, case)
+                seconds = line.imports + line.fixed + case.keeps_states * self._frozen_seconds(WORK["encoder"](case))
+            seconds += self.refresh(case) + self._repeated_frozen(case)
+        return seconds + self._step_seconds_per_process(name, case)
 
-    def _divided(self, name: str, case: Case) -> float:
-        """Return the seconds of a process in the steps of a training; each computes a table that M1 trains whole."""
-        steps, settings = self._steps(name, case), self.recipe.encoder
+    def _line(self, name: str) -> Line:
+        """Return the seconds of a stage by its work, without searches, refreshes and the steps of a training."""
+        return Line.through(
+            [(WORK[name](case), self._remaining_seconds(name, pilot, case)) for pilot, case in self._pilots]
+        )
+
+    def _step_seconds_per_process(self, name: str, case: Case) -> float:
+        """Return the seconds of a process in the steps of a training; each computes the whole table that M1 trains."""
+        steps, settings = self._step_seconds(name, case), self.recipe.encoder
         if name != "encoder" or not settings.joint:
             return steps / case.processes
         read = case.read(int(settings.epochs * trained_documents(name, case)))
@@ -84,30 +90,29 @@ class Estimator:
     @property
     def _encoding_rate(self) -> float:
         """Seconds that a token takes to encode."""
-        points = [(WORK["embeddings"](own), self._rest("embeddings", pilot, own)) for pilot, own in self._pilots]
-        return Line.through(points).rate
+        return self._line("embeddings").rate
 
-    def _frozen(self, tokens: float) -> float:
+    def _frozen_seconds(self, tokens: float) -> float:
         """Return the seconds that ``tokens`` take in the layers that are not trained, from the rate of encoding."""
         return frozen_share(self.recipe.encoder) * self._encoding_rate * tokens
 
-    def _again(self, case: Case) -> float:
+    def _repeated_frozen(self, case: Case) -> float:
         """Return the seconds of these layers in the steps of several processes; those of the timed steps are kept."""
         if case.processes == 1 or not case.repeats_frozen:
             return 0.0
         documents = int(self.recipe.encoder.epochs * trained_documents("encoder", case))
-        return self._frozen(case.read(documents)) / case.processes
+        return self._frozen_seconds(case.read(documents)) / case.processes
 
-    def _rest(self, name: str, pilot: Pilot, case: Case) -> float:
+    def _remaining_seconds(self, name: str, pilot: Pilot, case: Case) -> float:
         """Return what a stage of a pilot cost beside searches, refreshes and the steps of a training."""
-        found = pilot.stages[name]["cpu_seconds"]
+        seconds = pilot.stages[name]["cpu_seconds"]
         if name in pilot.trainings:
-            whole = getattr(self.recipe, name).epochs
-            share = short_epochs(self.recipe, pilot.world)[name] / whole if whole else 0.0
-            found -= pilot.trainings[name] * share + pilot.stages[name]["refresh_seconds"]
+            epochs = getattr(self.recipe, name).epochs
+            share = short_epochs(self.recipe, pilot.world)[name] / epochs if epochs else 0.0
+            seconds -= pilot.trainings[name] * share + pilot.stages[name]["refresh_seconds"]
         elif name in searches(case):
-            found -= sum(one.seconds(self.rates) for one in searches(case)[name])
-        return max(found, 0.0)
+            seconds -= sum(search.seconds(self.rates) for search in searches(case)[name])
+        return max(seconds, 0.0)
 
     def refresh(self, case: Case) -> float:
         """Return the seconds of clustering documents before epochs of M1; searches are counted apart.
@@ -115,17 +120,18 @@ class Estimator:
         The one refresh of a pilot clusters and searches, so its searches are taken off.
         """
         points = []
-        for pilot, own in self._pilots:
-            searched = sum(one.seconds(self.rates) for one in searches(own)["encoder"]) / max(own.refreshes, 1)
-            rest = max(pilot.stages["encoder"]["refresh_seconds"] - searched, 0.0)
-            points.append((clustering(pilot.world.train, self._target), rest))
-        return case.refreshes * Line.through(points).at(clustering(case.world.train, self._target))
+        for pilot, pilot_case in self._pilots:
+            searched = sum(search.seconds(self.rates) for search in searches(pilot_case)["encoder"])
+            searched /= max(pilot_case.refreshes, 1)
+            clustered = max(pilot.stages["encoder"]["refresh_seconds"] - searched, 0.0)
+            points.append((clustering(pilot.world.train, self._cluster_size), clustered))
+        return case.refreshes * Line.through(points).at(clustering(case.world.train, self._cluster_size))
 
     @property
-    def _target(self) -> int:
+    def _cluster_size(self) -> int:
         return int(getattr(self.recipe.encoder.order, "size", 1))
 
-    def _steps(self, name: str, case: Case) -> float:
+    def _step_seconds(self, name: str, case: Case) -> float:
         """Return the seconds of all steps of a training, as many per document as in the training that was timed."""
         timed = self.rates.timed
         if name not in timed.trainings:
@@ -136,19 +142,22 @@ class Estimator:
         return timed.trainings[name] / counted * documents
 
     def _memory(self, name: str, case: Case) -> float:
-        bases = [pilot.stages[name]["peak_memory_mb"] * (1 << 20) - HELD[name](own) for pilot, own in self._pilots]
+        bases = [
+            pilot.stages[name]["peak_memory_mb"] * (1 << 20) - HELD[name](pilot_case)
+            for pilot, pilot_case in self._pilots
+        ]
         return max(min(bases), 0.0) + HELD[name](case)  # later pilots of the process hold what earlier ones left
 
     def _disk(self, name: str, case: Case) -> float:
-        copied = [self._copied(name, pilot, own) for pilot, own in self._pilots]
+        copied = [self._copied_bytes(name, pilot, pilot_case) for pilot, pilot_case in self._pilots]
         points = [
-            (WRITTEN[name](own), max(pilot.stages[name]["disk_bytes"] - copy, 0.0))
-            for (pilot, own), copy in zip(self._pilots, copied, strict=True)
+            (WRITTEN[name](pilot_case), max(pilot.stages[name]["disk_bytes"] - copy, 0.0))
+            for (pilot, pilot_case), copy in zip(self._pilots, copied, strict=True)
         ]
         return Line.through(points[-2:]).at(WRITTEN[name](case)) + copied[-1]
 
     @staticmethod
-    def _copied(name: str, pilot: Pilot, case: Case) -> float:
+    def _copied_bytes(name: str, pilot: Pilot, case: Case) -> float:
         """Return the bytes that a stage copies of another one's artefact: what that does not write per label.
 
         They do not grow with the data, but for the vocabulary of "bag" in small pilots.

@@ -34,8 +34,8 @@ _RATES: Final = ("tokens_per_second", "step_seconds", "step_documents", "step_wi
 def gpu_rates(workspace: Workspace) -> dict[str, Any]:
     """Return the rates of a GPU that ``make gpu-proof`` recorded here; empty if there are none, or are damaged."""
     try:
-        found = json.loads((workspace.state / GPU_RATES).read_text("utf-8"))
-        names, rates = {name: str(found[name]) for name in _NAMES}, {name: float(found[name]) for name in _RATES}
+        content = json.loads((workspace.state / GPU_RATES).read_text("utf-8"))
+        names, rates = {name: str(content[name]) for name in _NAMES}, {name: float(content[name]) for name in _RATES}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return {**names, **rates} if all(0 < rate < math.inf for rate in rates.values()) else {}
@@ -59,8 +59,8 @@ def on_gpu(
     case = Case(subject.recipe, subject.world, rates.width, processes)
     seconds = _seconds(case, recorded)
     seconds["encoder"] += Estimator(subject.recipe, rates).refresh(case)  # clusters are made on the CPU
-    own = planned.costs_of(subject, rates, processes)
-    costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in own]
+    cpu_costs = planned.costs_of(subject, rates, processes)
+    costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in cpu_costs]
     note = f"{name}: {recorded['device']}, rates of {recorded['date']}; memory is that of the process, not of the card"
     return costs, note
 
@@ -77,20 +77,20 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     timed = find_recipe(_TIMED).changed({"encoder": {"encoder": {"name": settings.encoder.name}}}).encoder
     forward = 1 / passes(timed)
     read = settings.epochs * case.read(documents) * passes(settings) * forward
-    both = case.encoded(world.documents, world.labels) * forward
+    embedded = case.encoded(world.documents, world.labels) * forward
     filled = case.encoded(documents, world.labels) * forward if case.fills_banks else 0.0
-    found = {
+    seconds = {
         "encoder": (read + filled) / recorded["tokens_per_second"],
-        "embeddings": both / recorded["tokens_per_second"],
+        "embeddings": embedded / recorded["tokens_per_second"],
         "classifier": _label_steps("classifier", case, recorded),
     }
-    found = {stage: seconds / case.processes for stage, seconds in found.items()}
+    seconds = {stage: value / case.processes for stage, value in seconds.items()}
     for stage in ("encoder", "negatives"):
-        compared = sum(one.queries * one.among for one in searches(case).get(stage, [])) * case.width
-        found[stage] = found.get(stage, 0.0) + compared / recorded["pairs_per_second"]
+        compared = sum(search.queries * search.among for search in searches(case).get(stage, [])) * case.width
+        seconds[stage] = seconds.get(stage, 0.0) + compared / recorded["pairs_per_second"]
     if settings.joint:
-        found["encoder"] += _label_steps("encoder", case, recorded) / settings.encoder.heads
-    return found
+        seconds["encoder"] += _label_steps("encoder", case, recorded) / settings.encoder.heads
+    return seconds
 
 
 def _label_steps(name: str, case: Case, recorded: dict[str, Any]) -> float:

@@ -46,8 +46,8 @@ SIZES: Final = (200, 1_000, 4_000)
 STEPS: Final = 2
 """Batches of M1 that a pilot trains, after one clustering and one search."""
 _RUNS: Final = {"corpus": 3, "tokens": 3, "fusion": 2, "evaluation": 2}
-"""Runs of stages whose cost on few documents is mostly fixed; the least counts, because a small difference between
-pilots decides the rate, and work beside them makes it larger. The smallest of three runs once: it pays for imports."""
+"""Runs of stages whose cost on few documents is mostly fixed. The quickest counts: small differences between pilots
+decide the rate, and other processes increase them. Of three pilots the smallest runs once: it pays for imports."""
 _WORDS: Final = 20_000
 _QUERIES, _FEW, _MANY, _GRAPH = 256, 16_384, 131_072, 4_096
 NAME: Final = "pilot"
@@ -71,7 +71,7 @@ class Source:
     document: Callable[[I64], list[Text]]
     label: Callable[[I64], list[Text]]
     published: Callable[[I64], I64]
-    """From places among the train and validation documents to numbers of documents."""
+    """From positions among the train and validation documents to numbers of documents."""
     test: Callable[[I64], I64]
     """The same for test documents."""
 
@@ -92,7 +92,7 @@ class Source:
 
         published = np.concatenate([corpus.rows(split) for split in (TRAIN, VALIDATION)])
         tests = corpus.rows(TEST)
-        return cls(world, document, label, lambda places: published[places], lambda places: tests[places])
+        return cls(world, document, label, lambda positions: published[positions], lambda positions: tests[positions])
 
     @classmethod
     def made_up(cls, world: World, tokenizer: str) -> Source:
@@ -112,9 +112,10 @@ class Source:
             return sorted(set(random.integers(0, world.labels, max(round(world.pairs), 1)).tolist()))
 
         def text(row: int) -> Text:
-            own = labels_of(row)
-            told = [drawn("label", label, counts[1])[0] for label in own][: counts[0] // 2]
-            return Text(" ".join([*told, *drawn("document", row, counts[0] - len(told))]), "", tuple(own))
+            labels = labels_of(row)
+            label_words = [drawn("label", label, counts[1])[0] for label in labels][: counts[0] // 2]
+            words = [*label_words, *drawn("document", row, counts[0] - len(label_words))]
+            return Text(" ".join(words), "", tuple(labels))
 
         def document(rows: I64) -> list[Text]:
             return [text(row) for row in rows.tolist()]
@@ -122,43 +123,42 @@ class Source:
         def label(rows: I64) -> list[Text]:
             return [Text(" ".join(drawn("label", row, counts[1]))) for row in rows.tolist()]
 
-        return cls(world, document, label, lambda places: places, lambda places: world.published + places)
+        return cls(world, document, label, lambda positions: positions, lambda positions: world.published + positions)
 
     def sizes(self, size: int) -> tuple[int, int]:
         """Return how many test and other documents a pilot of ``size`` documents has, fewer if there are not as many.
 
-        A third are test documents: what one of them costs is little beside what any evaluation costs.
+        A third are test documents: one of them costs little compared with the fixed cost of an evaluation.
         """
-        held = min(self.world.test, size // 3)
-        return held, min(self.world.published, size - held)
+        num_test = min(self.world.test, size // 3)
+        return num_test, min(self.world.published, size - num_test)
 
     def write(self, folder: Path, size: int) -> None:
         """Write ``size`` documents and their labels in the XC JSON layout, and more labels, up to ``size`` in all."""
         world, random = self.world, generator(0, f"pilot-{size}")
-        held, others = self.sizes(size)
+        num_test, num_published = self.sizes(size)
         rows = {
-            "tst": np.sort(self.test(_few(random, world.test, held))),
-            "trn": np.sort(self.published(_few(random, world.published, others))),
+            "tst": np.sort(self.test(_distinct(random, world.test, num_test))),
+            "trn": np.sort(self.published(_distinct(random, world.published, num_published))),
         }
-        texts = {name: self.document(own) for name, own in rows.items()}
-        used = {label for own in texts.values() for text in own for label in text.labels}
-        more = _few(random, world.labels, size).tolist()
-        used.update([label for label in more if label not in used][: max(size - len(used), 0)])
+        texts = {name: self.document(ids) for name, ids in rows.items()}
+        used = {label for documents in texts.values() for text in documents for label in text.labels}
+        drawn = _distinct(random, world.labels, size).tolist()
+        used.update([label for label in drawn if label not in used][: max(size - len(used), 0)])
         labels = np.array(sorted(used), np.int64)
-        place = {int(label): i for i, label in enumerate(labels)}
+        position_of = {int(label): i for i, label in enumerate(labels)}
         folder.mkdir(parents=True)
         rows["lbl"], texts["lbl"] = labels, self.label(labels)
-        for name, own in rows.items():
+        for name, ids in rows.items():
             with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:
-                file.writelines(
-                    _line(name, row, text, place) + "\n" for row, text in zip(own.tolist(), texts[name], strict=True)
-                )
+                pairs = zip(ids.tolist(), texts[name], strict=True)
+                file.writelines(_line(name, row, text, position_of) + "\n" for row, text in pairs)
 
 
-def _line(part: str, row: int, text: Text, place: dict[int, int]) -> str:
+def _line(part: str, row: int, text: Text, position_of: dict[int, int]) -> str:
     content: dict[str, Any] = {"uid": f"{part[0]}{row}", "title": text.title, "content": text.content}
     if part != "lbl":
-        targets = [place[label] for label in text.labels]
+        targets = [position_of[label] for label in text.labels]
         content |= {"target_ind": targets, "target_rel": [1.0] * len(targets)}
     return json.dumps(content)
 
@@ -166,7 +166,7 @@ def _line(part: str, row: int, text: Text, place: dict[int, int]) -> str:
 _SYLLABLES: Final = [a + b for a in "bdfgklmnprst" for b in "aeiou"][:30]
 
 
-def _few(random: np.random.Generator, total: int, size: int) -> I64:
+def _distinct(random: np.random.Generator, total: int, size: int) -> I64:
     """Return ``size`` different numbers below ``total``; memory does not grow with ``total``."""
     if total <= 4 * size:
         return random.permutation(total)[:size]
@@ -220,13 +220,13 @@ class Rates:
     @classmethod
     def from_json(cls, text: str) -> Rates:
         """Return what ``as_json`` wrote."""
-        found = json.loads(text)
-        pilots = tuple(Pilot(World(**p["world"]), p["trainings"], p["stages"]) for p in found.pop("pilots"))
-        timed = found.pop("timed")
-        return cls(pilots=pilots, timed=Timed(World(**timed["world"]), timed["trainings"]), **found)
+        content = json.loads(text)
+        pilots = tuple(Pilot(World(**p["world"]), p["trainings"], p["stages"]) for p in content.pop("pilots"))
+        timed = content.pop("timed")
+        return cls(pilots=pilots, timed=Timed(World(**timed["world"]), timed["trainings"]), **content)
 
 
-def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: Source) -> Rates:
+def measure_rates(workspace: Workspace, base: str, changes: dict[str, Any], source: Source) -> Rates:
     """Run the pilots of recipe ``base`` with ``changes``, in the state folder of ``workspace``, and time searches.
 
     If the state may not be written, they run among the temporary files. The folders of the pilots are deleted.
@@ -243,30 +243,32 @@ def measured(workspace: Workspace, base: str, changes: dict[str, Any], source: S
                 folder = stack.enter_context(scratch(workspace.state / NAME))
             except OSError:
                 folder = stack.enter_context(temporary_folder())
-            pilot, width = _run(Workspace(folder), base, changes, source, size, runs)
+            pilot, width = _run_pilot(Workspace(folder), base, changes, source, size, runs)
             pilots.append(pilot)
     report("plan: timing searches")
     with quiet():
-        return Rates(tuple(pilots), pilots[-1], width, *_searches(width))
+        return Rates(tuple(pilots), pilots[-1], width, *_search_rates(width))
 
 
-def _run(
-    inner: Workspace, base: str, changes: dict[str, Any], source: Source, size: int, runs: dict[str, int]
+def _run_pilot(
+    workspace: Workspace, base: str, changes: dict[str, Any], source: Source, size: int, runs: dict[str, int]
 ) -> tuple[Pilot, int]:
     """Run all stages on ``size`` documents, as often as ``runs`` says; return their costs and the vectors' width."""
-    artifacts.write_file(inner.root / "params.yaml", "datasets: {}\nexperiments: {}\n")
-    source.write(inner.raw(NAME), size)
+    artifacts.write_file(workspace.root / "params.yaml", "datasets: {}\nexperiments: {}\n")
+    source.write(workspace.raw(NAME), size)
     allow = tuple(Allowed.kinds())
     config = IngestConfig(allow=allow, filters="none", max_line_bytes=MOST_WHOLE)  # tables have no lines
-    inner.params.declare_dataset(NAME, config)
-    whole = inner.params.declare_experiment(NAME, NAME, base, changes)
-    stages = {stage: _stage(inner, stage, runs.get(stage, 1)) for stage in ("corpus", "tokens")}
-    corpus = inner.open(Corpus, NAME)
-    world = World.of(corpus, Tokenised.open(input_folder(inner, "tokens", whole)))
-    trainings = training_seconds(inner, whole)
-    inner.params.declare_experiment(NAME, NAME, base, deep_merged(changes, _short(whole.recipe, world)))
-    stages |= {stage: _stage(inner, stage, runs.get(stage, 1)) for stage in TRAIN_STAGES if stage not in stages}
-    width = inner.open(Embeddings, NAME, NAME).width
+    workspace.params.declare_dataset(NAME, config)
+    experiment = workspace.params.declare_experiment(NAME, NAME, base, changes)
+    stages = {stage: _stage_cost(workspace, stage, runs.get(stage, 1)) for stage in ("corpus", "tokens")}
+    corpus = workspace.open(Corpus, NAME)
+    world = World.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
+    trainings = training_seconds(workspace, experiment)
+    shorter = deep_merged(changes, _short_changes(experiment.recipe, world))
+    workspace.params.declare_experiment(NAME, NAME, base, shorter)
+    others = [stage for stage in TRAIN_STAGES if stage not in stages]
+    stages |= {stage: _stage_cost(workspace, stage, runs.get(stage, 1)) for stage in others}
+    width = workspace.open(Embeddings, NAME, NAME).width
     return Pilot(world, trainings, stages), width
 
 
@@ -279,45 +281,45 @@ def short_epochs(recipe: Recipe, world: World) -> dict[str, float]:
     }
 
 
-def _short(recipe: Recipe, world: World) -> dict[str, Any]:
+def _short_changes(recipe: Recipe, world: World) -> dict[str, Any]:
     epochs = short_epochs(recipe, world)
-    changes: dict[str, Any] = {stage: {"epochs": own} for stage, own in epochs.items()}
+    changes: dict[str, Any] = {stage: {"epochs": count} for stage, count in epochs.items()}
     if recipe.encoder.epochs:
         changes["encoder"] |= shortened(recipe.encoder, epochs["encoder"])
     return changes
 
 
-def _stage(inner: Workspace, name: str, runs: int) -> dict[str, float]:
+def _stage_cost(workspace: Workspace, name: str, runs: int) -> dict[str, float]:
     """Return what a stage of a pilot cost: the running time of the quickest of ``runs``, all else of the first."""
-    ran = run_stage(inner, name, NAME, NAME)
-    again = [run_stage(inner, name, NAME, NAME, force=True) for _ in range(runs - 1)]
-    wall, worked = max(ran.costs["seconds"], 1e-9), ran.costs["cpu_seconds"]
+    first = run_stage(workspace, name, NAME, NAME)
+    repeats = [run_stage(workspace, name, NAME, NAME, force=True) for _ in range(runs - 1)]
+    wall, cpu = max(first.costs["seconds"], 1e-9), first.costs["cpu_seconds"]
     return {
-        "cpu_seconds": min(one.costs["cpu_seconds"] for one in (ran, *again)),
-        "peak_memory_mb": ran.costs["peak_memory_mb"],
-        "disk_bytes": float(sum(file.stat().st_size for file in ran.folder.rglob("*") if file.is_file())),
-        "refresh_seconds": ran.costs.get("mining_seconds", 0.0) * min(worked / wall, 1.0),
+        "cpu_seconds": min(result.costs["cpu_seconds"] for result in (first, *repeats)),
+        "peak_memory_mb": first.costs["peak_memory_mb"],
+        "disk_bytes": float(sum(file.stat().st_size for file in first.folder.rglob("*") if file.is_file())),
+        "refresh_seconds": first.costs.get("mining_seconds", 0.0) * min(cpu / wall, 1.0),
     }
 
 
-def _searches(width: int) -> tuple[float, float, float, float]:
+def _search_rates(width: int) -> tuple[float, float, float, float]:
     """Return the rates of exact search (``exact``, ``query``), of building a graph and of searching in it.
 
     Keeping the largest products costs less per label the more labels there are, so exact search is timed at two sizes
     and a line is laid through them.
     """
     random = generator(0, "pilot-search")
-    among, queries = (random.standard_normal((n, width), np.float32) for n in (_MANY, _QUERIES))
+    vectors, queries = (random.standard_normal((n, width), np.float32) for n in (_MANY, _QUERIES))
     points = []
     for size in (_FEW, _MANY):
-        index = Exact().build(among[:size])
+        index = Exact().build(vectors[:size])
         index.search(queries[:8], 100)
-        points.append((float(size), _worked(partial(index.search, queries, 100)) / _QUERIES))
+        points.append((float(size), _running_time(partial(index.search, queries, 100)) / _QUERIES))
     exact, query = slope_and_rest(points)
-    few = among[:_GRAPH]
+    graph_vectors = vectors[:_GRAPH]
     graphs: list[Index] = []
-    built = _worked(lambda: graphs.append(INDEXES["hnsw"]().build(few))) / (_GRAPH * math.log2(_GRAPH))
-    walked = _worked(lambda: graphs[0].search(queries, 100)) / (_QUERIES * math.log2(_GRAPH))
+    built = _running_time(lambda: graphs.append(INDEXES["hnsw"]().build(graph_vectors))) / (_GRAPH * math.log2(_GRAPH))
+    walked = _running_time(lambda: graphs[0].search(queries, 100)) / (_QUERIES * math.log2(_GRAPH))
     return exact / width, query, built, walked
 
 
@@ -328,11 +330,11 @@ def slope_and_rest(points: list[tuple[float, float]]) -> tuple[float, float]:
     return slope, max(y2 - slope * x2, 0.0)
 
 
-def _worked(work: Callable[[], Any]) -> float:
+def _running_time(work: Callable[[], Any]) -> float:
     """Return the median running time of this process over three calls."""
     times = []
     for _ in range(3):
-        started = time.process_time()
+        start = time.process_time()
         work()
-        times.append(time.process_time() - started)
+        times.append(time.process_time() - start)
     return float(np.median(times))

@@ -25,7 +25,7 @@ from xc_core.encoders import build_encoder
 from xc_core.params import in_use
 from xc_core.planning.budget import training_seconds
 from xc_core.planning.estimator import Cost, Estimator
-from xc_core.planning.pilots import Rates, Source, Timed, measured
+from xc_core.planning.pilots import Rates, Source, Timed, measure_rates
 from xc_core.planning.stage_bytes import held_bytes, written_bytes
 from xc_core.planning.stage_costs import Case
 from xc_core.planning.world import World
@@ -85,13 +85,13 @@ def rates_of(workspace: Workspace, subject: Subject, *, again: bool = False) -> 
     path = workspace.state / "plan" / f"{subject.base}-{_key(workspace, subject)}.json"
     if not again:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # there are none, or they are damaged
-            kept = Rates.from_json(path.read_text("utf-8"))
+            rates = Rates.from_json(path.read_text("utf-8"))
             report("plan: using the rates of an earlier call; --force measures again")
-            return kept
-    found = _measured(workspace, subject)
+            return rates
+    rates = _measure_rates(workspace, subject)
     with optional("the rates are not kept"):
-        workspace.write(path, found.as_json())
-    return found
+        workspace.write(path, rates.as_json())
+    return rates
 
 
 def _key(workspace: Workspace, subject: Subject) -> str:
@@ -108,14 +108,14 @@ def _key(workspace: Workspace, subject: Subject) -> str:
 
 
 @using(CPU)
-def _measured(workspace: Workspace, subject: Subject) -> Rates:
+def _measure_rates(workspace: Workspace, subject: Subject) -> Rates:
     world, experiment = subject.world, subject.experiment
     subject.recipe.require()  # before the first stage, as in a training: the packages count in the memory of all stages
     if experiment is None:
         source = Source.made_up(world, subject.recipe.encoder.encoder.tokenizer)
-        return measured(workspace, subject.base, subject.changes, source)
+        return measure_rates(workspace, subject.base, subject.changes, source)
     corpus = workspace.open(Corpus, experiment.dataset.name)
-    rates = measured(workspace, subject.base, subject.changes, Source.of_corpus(corpus, world))
+    rates = measure_rates(workspace, subject.base, subject.changes, Source.of_corpus(corpus, world))
     return replace(rates, timed=Timed(world, training_seconds(workspace, experiment)))
 
 

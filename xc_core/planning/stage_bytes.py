@@ -138,8 +138,8 @@ def _trees(case: Case) -> float:
 
 def _rows(case: Case, table: Any, copies: float) -> float:
     """Return the bytes of a label table in training; of one in a mapped file, what may be resident."""
-    held = copies * case.table_bytes * (0.5 if getattr(table, "precision", FP32) == BF16 else 1)
-    return float(min(held, RESIDENT) if getattr(table, "storage", None) == MAPPED else held)
+    size = copies * case.table_bytes * (0.5 if getattr(table, "precision", FP32) == BF16 else 1)
+    return float(min(size, RESIDENT) if getattr(table, "storage", None) == MAPPED else size)
 
 
 def _candidates(case: Case, documents: int) -> float:

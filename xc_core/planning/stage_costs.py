@@ -185,8 +185,8 @@ class Search:
         levels = math.log2(max(self.among, 2))
         built = self.graphs * self.among * levels * rates.built
         if self.exact or self.among <= BATCHES_EXACT_UP_TO:
-            kept = 0.0 if self.nearest or not self.among else rates.query
-            return built + self.queries * (self.among * rates.width * rates.exact + kept)
+            per_query = 0.0 if self.nearest or not self.among else rates.query
+            return built + self.queries * (self.among * rates.width * rates.exact + per_query)
         return built + self.queries * levels * rates.walked
 
 
@@ -195,7 +195,7 @@ def searches(case: Case) -> dict[str, list[Search]]:
     world, recipe, labels = case.world, case.recipe, case.world.labels
     large, shards = (int(size > BATCHES_EXACT_UP_TO) for size in (labels, case.shard))
     mined = case.refreshes if recipe.encoder.negatives.searches is not None else 0
-    held = len(world.folds(recipe)) - 1
+    held_out = len(world.folds(recipe)) - 1
     served = int(labels > EXACT_UP_TO)
     near, cells = neighbours(case)
     return {
@@ -203,8 +203,10 @@ def searches(case: Case) -> dict[str, list[Search]]:
         "negatives": [Search(world.published, case.shard, graphs=shards)] if recipe.negatives.k else [],
         # the recall compares an index with exact search, a graph is quick; cells are fitted, then filled
         "scores": [
-            Search(case.measured * (2 - served), labels, exact=True, graphs=case.searched * (served + held * large)),
-            Search((held + 1) * _ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
+            Search(
+                case.measured * (2 - served), labels, exact=True, graphs=case.searched * (served + held_out * large)
+            ),
+            Search((held_out + 1) * _ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
         ],
         "fusion": [Search(case.searched * case.fused, labels), Search(case.fused, near, exact=True)],
         # the served index compares batches of queries with all labels
@@ -215,14 +217,14 @@ def searches(case: Case) -> dict[str, list[Search]]:
 
 def neighbours(case: Case) -> tuple[int, int]:
     """Return the document vectors that a query of the score ``neighbours`` is compared with, and its cells (IVF)."""
-    found = [score for score in case.recipe.scores.values() if isinstance(score, Neighbours)]
+    scores = [score for score in case.recipe.scores.values() if isinstance(score, Neighbours)]
     size = case.world.published
-    if not found:
+    if not scores:
         return 0, 0
-    if size <= found[0].exact_up_to:
+    if size <= scores[0].exact_up_to:
         return size, 0
     cells = Ivf().cells(size)
-    return cells + found[0].probes * size // cells, cells
+    return cells + scores[0].probes * size // cells, cells
 
 
 def trained_documents(name: str, case: Case) -> float:

@@ -79,8 +79,8 @@ class World:
         if not settings.refit or recipe.encoder.sees_validation:
             return [self.published if recipe.encoder.sees_validation else self.train]
         half = self.validation // 2
-        held = [] if not half else [self.published - half] * (1 if half >= settings.enough else 2)
-        return [*held, self.published]
+        held_out = [] if not half else [self.published - half] * (1 if half >= settings.enough else 2)
+        return [*held_out, self.published]
 
 
 def _mean(store: TokenStore) -> float:
