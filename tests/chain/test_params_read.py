@@ -12,7 +12,7 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, MissingError
 from xc_core.params import put
 from xc_core.recipes import find_recipe
-from xc_core.recipes.base import _OLD
+from xc_core.recipes.base import _REMOVED_SETTINGS
 from xc_core.sampling import ORDERS
 from xc_core.sampling.base import Order
 
@@ -127,7 +127,7 @@ def test_an_entry_of_the_stage_that_version_0_1_had_is_to_be_deleted(bare: Works
     assert "ngame.index" in caught.value.found
 
 
-@pytest.mark.parametrize("name", sorted(_OLD - {"index"}))
+@pytest.mark.parametrize("name", sorted(_REMOVED_SETTINGS - {"index"}))
 def test_a_setting_that_version_0_1_had_is_to_be_deleted_or_moved(name: str) -> None:
     """Only `index` was called one of that version; the advice for all others was to fix the name."""
     changes: dict[str, Any] = {}

@@ -261,7 +261,7 @@ def test_a_stage_gets_its_settings_its_place_and_its_inputs(copied: Workspace, m
     assert context.run.fingerprint == print_of(copied, "audit")
     assert context.inputs == {dep: folder_of(copied, dep) for dep in STAGES["audit"].deps}
     assert len(context.read(Clusters).sizes) > 1
-    assert context.others is None
+    assert context.experiments is None
 
 
 def test_a_stage_of_the_encoder_reads_the_tokens_of_its_tokenizer(

@@ -10,14 +10,14 @@ import pytest
 from tests.conftest import ToyWorld, make_workspace
 from xc_core.chain import run_stage
 from xc_core.data.ingest import IngestConfig
-from xc_core.stages.corpus import _on_validation
+from xc_core.stages.corpus import _validation_notes
 
 FAMILIES = {"families": 1200, "documents": 5000, "largest": 1000, "given": False}
 
 
 def said(validation: int, split: dict[str, Any], fraction: float = 0.1) -> list[str]:
     facts = {"rows": {"train": 10_000 - validation, "validation": validation}, "split": split, "nearness": None}
-    return _on_validation(facts, IngestConfig(validation_fraction=fraction))
+    return _validation_notes(facts, IngestConfig(validation_fraction=fraction))
 
 
 NO_PAIR = "corpus: no document has the uid of a label, so nothing is filtered (--filters generate)"

@@ -18,7 +18,7 @@ from xc_core.metrics.ranking import per_document, without
 from xc_core.metrics.report import in_bins
 from xc_core.shapes import Shortlist
 from xc_core.stages import evaluation
-from xc_core.stages.evaluation import _measured, _other_labels
+from xc_core.stages.evaluation import _measure_blocks, _other_labels
 
 DOCUMENTS, LABELS, CANDIDATES = 23, 300, 150
 
@@ -40,7 +40,7 @@ def test_blocks_have_the_figures_of_the_whole(block: int) -> None:
     parts = [slice(at, min(at + block, DOCUMENTS)) for at in range(0, DOCUMENTS, block)]
     blocks = ((part, {name: short.rows(part) for name, short in rules.items()}) for part in parts)
     bins = dict(in_bins(random.integers(0, 40, LABELS)))
-    short, figures = _measured(blocks, truth, filters, weights_L, bins)
+    short, figures = _measure_blocks(blocks, truth, filters, weights_L, bins)
     expected = without(rules["fusion"], filters)
     np.testing.assert_array_equal(short.ids_NK, expected.ids_NK[:, :100])
     np.testing.assert_array_equal(short.scores_NK, expected.scores_NK[:, :100])

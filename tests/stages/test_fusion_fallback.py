@@ -20,7 +20,7 @@ from xc_core.metrics.ranking import PerDocument
 from xc_core.params import deep_merged
 from xc_core.recipes.settings import FusionSettings
 from xc_core.stages import fusion as fusion_stage
-from xc_core.stages.fusion import _instead
+from xc_core.stages.fusion import _replacement
 
 USELESS = {"kind": "tree", "features": ["frequency"], "add": ["label_text", "classifier"], "weight": 0.0}
 """Ranks labels by their number of documents alone."""
@@ -112,8 +112,8 @@ def test_the_dial_is_fitted_on_documents_that_the_rule_has_not_seen(
     """On the cross-fitted ranking of what is served; the rule fitted on all documents has learnt their labels."""
     rankings: list[dict[str, Any]] = []
     given: list[Any] = []
-    ranked = fusion_stage._ranked
-    monkeypatch.setattr(fusion_stage, "_ranked", lambda *own: rankings.append(ranked(*own)) or rankings[-1])
+    ranked = fusion_stage._rankings
+    monkeypatch.setattr(fusion_stage, "_rankings", lambda *own: rankings.append(ranked(*own)) or rankings[-1])
     monkeypatch.setattr(fusion_stage, "fit_dial", lambda *own: given.append(own[0]) or fit_dial(*own))
     facts = evaluated(workspace, {"rule": {**USELESS, "depth": 3}, "fallback": fallback})[1]
     assert (facts["served"] == "fusion") is not fallback
@@ -144,7 +144,7 @@ def hits(p1: list[float], p5: list[float], psp5: list[float]) -> PerDocument:
 
 
 def chosen(parts: dict[str, PerDocument]) -> str | None:
-    return _instead(SETTINGS, {name: own.total() for name, own in parts.items()}, parts)
+    return _replacement(SETTINGS, {name: own.total() for name, own in parts.items()}, parts)
 
 
 def level(*values: float) -> PerDocument:
@@ -204,4 +204,4 @@ def test_of_parts_that_are_better_the_best_by_precision_replaces_the_rule() -> N
 def test_a_rule_without_parameters_is_never_replaced() -> None:
     parts = {"a": level(1, 1, 1), "fusion": level(0, 0, 0)}
     compared = {name: own.total() for name, own in parts.items()}
-    assert _instead(replace(SETTINGS, rule=Sum()), compared, parts) is None
+    assert _replacement(replace(SETTINGS, rule=Sum()), compared, parts) is None

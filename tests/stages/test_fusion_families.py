@@ -37,7 +37,7 @@ def fitted_rows(families_N: I64, monkeypatch: pytest.MonkeyPatch) -> tuple[list[
     rule, inputs = Tree(), Inputs(("a", "b"), ("a", "b"))
     whole = gathered().fit(rule, inputs, np.ones(K))
     monkeypatch.setattr(Candidates, "fit", spy)
-    ranked = fusion._ranked(rule, inputs, gathered(), np.ones(K), whole, families_N)
+    ranked = fusion._rankings(rule, inputs, gathered(), np.ones(K), whole, families_N)
     return rows, ranked
 
 
@@ -56,7 +56,7 @@ def test_a_document_is_ranked_by_the_rule_that_was_fitted_without_its_family() -
     own.values_NKF[np.arange(N), np.arange(N) % K, families_N % 2] = 9
     rule, inputs = Tree(min_leaf=1, weight=0.1), Inputs(("a", "b"), ("a", "b"))
     whole = own.fit(rule, inputs, np.ones(K))
-    ranked = fusion._ranked(rule, inputs, own, np.ones(K), whole, families_N)["fusion"]
+    ranked = fusion._rankings(rule, inputs, own, np.ones(K), whole, families_N)["fusion"]
     for row in range(N):
         others = np.flatnonzero(families_N % 2 != families_N[row] % 2)
         expected = own.rank(own.fit(rule, inputs, np.ones(K), others), np.array([row]))
@@ -80,5 +80,5 @@ def test_a_rule_that_hands_its_fit_over_is_compared_all_the_same() -> None:
     """A rule of a plug-in may return the fit of another rule, here the sum, which learns nothing."""
     rule, inputs = Tree(min_leaf=1), Inputs(("a", "b"), ("a", "b"))
     given = summed(rule, inputs), np.arange(N)
-    assert "fusion" in fusion._ranked(rule, inputs, gathered(), np.ones(K), *given)
-    assert "fusion" not in fusion._ranked(Sum(), inputs, gathered(), np.ones(K), *given)
+    assert "fusion" in fusion._rankings(rule, inputs, gathered(), np.ones(K), *given)
+    assert "fusion" not in fusion._rankings(Sum(), inputs, gathered(), np.ones(K), *given)

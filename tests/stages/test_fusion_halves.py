@@ -230,9 +230,9 @@ def test_the_families_are_those_of_the_documents_that_are_compared(
 ) -> None:
     """Documents are gathered half by half and compared in the order of their rows; here a family is a row's number."""
     given: list[Any] = []
-    ranked = fusion._ranked
+    ranked = fusion._rankings
     monkeypatch.setattr(Corpus, "families", lambda _, rows: rows)
-    monkeypatch.setattr(fusion, "_ranked", lambda *own: given.append(own) or ranked(*own))
+    monkeypatch.setattr(fusion, "_rankings", lambda *own: given.append(own) or ranked(*own))
     train_and_fit(ready, {"fusion": {"candidates": LABELS}})
     gathered, families_N, corpus = given[0][2], given[0][5], open_corpus(ready)
     assert sorted(families_N.tolist()) == corpus.rows(VALIDATION).tolist()

@@ -119,7 +119,9 @@ def test_the_best_of_a_group_has_the_highest_precision(monkeypatch: pytest.Monke
         costs=lambda recipe: {stage: {} for stage in STAGES},
         machines=lambda recipe: {"a Xeon"},
     )
-    context: Any = SimpleNamespace(others=others, build=None, run=SimpleNamespace(dataset="toy"), report=lines.append)
+    context: Any = SimpleNamespace(
+        experiments=others, build=None, run=SimpleNamespace(dataset="toy"), report=lines.append
+    )
     leaderboard.run(context)
     assert [row["recipe"] for row in rows] == ["house", "renee", "ngame", "dpr"]
     assert [row["p_value"] is None for row in rows] == [True, False, False, False]

@@ -36,7 +36,7 @@ def test_the_recall_is_the_share_of_the_true_hard_negatives_that_are_found(
         return dataclasses.replace(found, ids_NK=np.where(missed_N1, PAD_ID, found.ids_NK).astype(np.int32))
 
     monkeypatch.setattr(negatives, "search_negatives", poor)
-    monkeypatch.setattr(negatives, "_MEASURED", measured)
+    monkeypatch.setattr(negatives, "_RECALL_DOCUMENTS", measured)
     edit(copied, {"experiments/toy_ngame/stages/negatives/k": 4})
     facts = run_stage(copied, "negatives", "toy", "ngame").facts
     rows = open_corpus(copied).published_rows()

@@ -223,5 +223,5 @@ def test_the_fusion_is_compared_on_documents_it_was_not_fitted_on() -> None:
     fitted = gathered.fit(rule, inputs, weights_L)
     by_heart = gathered.rank(fitted)
     assert truth.contains(np.arange(size), by_heart.ids_NK[:, 0]).mean() > 0.9
-    ranked = fusion._ranked(rule, inputs, gathered, weights_L, fitted, np.arange(size))
+    ranked = fusion._rankings(rule, inputs, gathered, weights_L, fitted, np.arange(size))
     assert truth.contains(np.arange(size), ranked["fusion"].ids_NK[:, 0]).mean() < 0.4, "a fifth is chance"

@@ -74,11 +74,11 @@ def test_a_refresh_keeps_rows_of_the_same_folds_or_more(refit: bool) -> None:
     """Rows that did not learn from validation documents are not those of settings that do, and the other way round."""
     halves = [Fold(f"half-{half}", refit=True, half=half) for half in (0, 1)]
     final, other = Fold(FINAL, refit=refit), Fold(FINAL, refit=not refit)
-    classifier._check_folds([final], [final])
-    classifier._check_folds([halves[0], final], [*halves, final])
+    classifier._check_same_folds([final], [final])
+    classifier._check_same_folds([halves[0], final], [*halves, final])
     for wanted, have in (([final], [other]), ([*halves, final], [halves[0], final])):
         with pytest.raises(MovedError, match=r"classifier\.refit"):
-            classifier._check_folds(wanted, have)
+            classifier._check_same_folds(wanted, have)
 
 
 def test_a_refresh_does_not_keep_rows_of_another_width() -> None:

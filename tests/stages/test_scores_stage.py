@@ -116,8 +116,8 @@ def at_four(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recall_is_measured_on_the_first_validation_documents(
     measured: int, copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert stage._MEASURED == 1000
-    monkeypatch.setattr(stage, "_MEASURED", measured)
+    assert stage._QUERY_DOCUMENTS == 1000
+    monkeypatch.setattr(stage, "_QUERY_DOCUMENTS", measured)
     folder = built(copied, edit, INDEXED)
     corpus, embeddings = open_corpus(copied), open_embeddings(copied)
 
@@ -139,7 +139,7 @@ def test_recall_is_measured_on_the_first_validation_documents(
 def test_without_validation_documents_recall_is_measured_on_the_first_train_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "_MEASURED", 7)
+    monkeypatch.setattr(stage, "_QUERY_DOCUMENTS", 7)
     workspace = make_workspace(tmp_path)
     workspace.params.declare_dataset("toy", IngestConfig(validation_fraction=0.0))
     changes = {"encoder": {"epochs": 0.0}, "classifier": {"epochs": 1.0}, "scores": INDEXED}

@@ -55,7 +55,7 @@ def test_vectors_of_new_labels_are_those_of_a_run_with_all_labels(tmp_path: Path
             embeddings.run(context(reads, build=build))
     reads = {TrainedEncoder: trained, Corpus: Texts(tokenizer, 4)}
     with building(tmp_path / "extended", kind="embeddings") as build:
-        embeddings.extend(context(reads, build=build, old=tmp_path / "old"))
+        embeddings.extend(context(reads, build=build, previous=tmp_path / "old"))
     expected, found = (Embeddings.open(tmp_path / name) for name in ("all", "extended"))
     assert found.heads == 2 and found.starts_LD.shape == (4, 12)
     for name in ("documents_ND", "labels_LD", "starts_LD"):
@@ -73,7 +73,7 @@ def test_theorem_1_is_measured_on_the_head_of_label_texts() -> None:
                            labels_LD=np.concatenate([label_LD, np.zeros_like(label_LD)], 1))  # fmt: skip
     settings = AuditSettings(radius=1.1, seed=3)
     found = audit._theorem(
-        context({Clusters: stored}, settings=settings), both, audit.Trained(rows, truth, truth, None)
+        context({Clusters: stored}, settings=settings), both, audit.TrainedDocuments(rows, truth, truth, None)
     )
     expected = theorem1((text_ND[rows], label_LD), truth, truth, clusters, radius=1.1, seed=3).as_dict()
     assert found == pytest.approx(expected, rel=1e-5)

@@ -49,7 +49,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Others:
+class ExperimentInputs:
     """Inputs of a stage that reads all experiments of a dataset (leaderboard)."""
 
     recipes: list[str]
@@ -73,9 +73,9 @@ class Context(Generic[S]):
     """Figures that differ from run to run (seconds, latency); kept outside the artefact."""
     inputs: dict[str, Path]
     """Folder of each declared input."""
-    old: Path
+    previous: Path
     """The folder of this stage's present artefact, for a refresh."""
-    others: Others | None = None
+    experiments: ExperimentInputs | None = None
 
     def read(self, artefact: type[A]) -> A:
         """Open an input; raise ConfigError if the stage does not declare it."""

@@ -69,7 +69,7 @@ def _extended_from(folder: Path) -> list[str]:
 
 def take_over(context: Context[Any]) -> None:
     """Link all files of the present artefact: what was mined or measured without the new labels stays."""
-    manifest = artifacts.read_manifest(context.old)
-    artifacts.check_sizes(context.old, manifest)
-    link_files(context.old, context.build.path, manifest.files)
-    context.build.facts |= artifacts.read_made(context.old).facts
+    manifest = artifacts.read_manifest(context.previous)
+    artifacts.check_sizes(context.previous, manifest)
+    link_files(context.previous, context.build.path, manifest.files)
+    context.build.facts |= artifacts.read_made(context.previous).facts

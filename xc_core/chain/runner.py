@@ -17,7 +17,7 @@ from typing import Any
 
 from xc_core import artifacts
 from xc_core.artifacts import Build, Made
-from xc_core.chain.context import Context, Others, Run
+from xc_core.chain.context import Context, ExperimentInputs, Run
 from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
@@ -273,12 +273,12 @@ def _context(
         build=build,
         costs=costs,
         inputs={dep: input_folder(job.workspace, dep, job.partition) for dep in deps},
-        old=job.folder,
-        others=_others(job) if job.stage.compares else None,
+        previous=job.folder,
+        experiments=_experiment_inputs(job) if job.stage.compares else None,
     )
 
 
-def _others(job: _Job) -> Others:
+def _experiment_inputs(job: _Job) -> ExperimentInputs:
     """Return the inputs of a stage that reads all experiments of its dataset."""
     workspace, dataset = job.workspace, job.partition.place[0]
 
@@ -297,7 +297,9 @@ def _others(job: _Job) -> Others:
             stage.name: read_costs(workspace, stage.name, dataset, recipe) for stage in versioned_stages("experiment")
         }
 
-    return Others(workspace.params.recipes(dataset), opened, costs, lambda recipe: machines(workspace, dataset, recipe))
+    return ExperimentInputs(
+        workspace.params.recipes(dataset), opened, costs, lambda recipe: machines(workspace, dataset, recipe)
+    )
 
 
 def _check_unmoved(job: _Job, digests: dict[str, str], *, ended: bool = True) -> None:

@@ -15,7 +15,7 @@ from xc_core.recipes.settings import StageSettings, inputs_of, named
 
 __all__ = ["RECIPES", "Recipe", "find_recipe", "named", "register"]
 
-_OLD: Final = frozenset((
+_REMOVED_SETTINGS: Final = frozenset((
     "index", "encoder.radius", "encoder.text_share", "encoder.table", "encoder.table_loss",
     *(f"{stage}.loss.{name}" for stage in ("encoder", "classifier") for name in ("name", "negatives", "binary")),
     *(f"{stage}.{part}.name" for stage in ("encoder", "classifier") for part in ("order", "negatives")),
@@ -27,7 +27,7 @@ _OLD: Final = frozenset((
       ("kind", "features", "add", "weight", "depth", "min_leaf", "shrinkage", "tail", "trees")),
 ))  # fmt: skip
 """Names of version 0.1 that are refused now."""
-_WHERE: Final = (
+_REMOVED_ADVICE: Final = (
     "delete the entry, which is of version 0.1, or move it: CHANGELOG.md (0.2.0) lists where its settings are now"
 )
 
@@ -93,8 +93,9 @@ class Recipe(StageSettings):
             raise ConfigError(f"documents {documents!r}", expected=" or ".join(LEARN_FROM), do="fix the name")
         published = documents == "published"
         refit = published and not self.fusion.rule.learns
-        one = {"enough": 1} if refit else {}  # one held-out training, because nothing is fitted on its documents
-        return {"encoder": {"refit": refit}, "classifier": {"refit": published, **one}}
+        # with refit there is one held-out training, because nothing is fitted on its documents
+        single_fold = {"enough": 1} if refit else {}
+        return {"encoder": {"refit": refit}, "classifier": {"refit": published, **single_fold}}
 
     def variant(self, name: str, paper: str, module: str, changes: dict[str, Any]) -> Recipe:
         """Return the recipe with ``changes`` under another name, as a method of its own that ``module`` defines."""
@@ -110,14 +111,14 @@ class Recipe(StageSettings):
                 raise ConfigError(
                     f"{self.name}.{name}{nearest(name, self.stages())}",
                     expected=f"a stage with settings: {', '.join(self.stages())}",
-                    do=_WHERE if name in _OLD else "fix the name",
+                    do=_REMOVED_ADVICE if name in _REMOVED_SETTINGS else "fix the name",
                 )
         try:
             return changed(self, changes, self.name)
         except UnknownSettingError as error:
-            if error.setting.removeprefix(f"{self.name}.") not in _OLD:
+            if error.setting.removeprefix(f"{self.name}.") not in _REMOVED_SETTINGS:
                 raise
-            raise ConfigError(error.found, expected=error.expected, do=_WHERE) from error
+            raise ConfigError(error.found, expected=error.expected, do=_REMOVED_ADVICE) from error
 
     @classmethod
     def stages(cls) -> tuple[str, ...]:

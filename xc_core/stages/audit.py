@@ -24,17 +24,17 @@ from xc_core.sampling.audit import Audit
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I64, Shortlist
 
-_MAPPED = 400
+_MAP_SAMPLE = 400
 """Sampled documents from which the document of the label map is chosen."""
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedDocuments:
     """The documents that the final training of M4 was trained on."""
 
     rows_N: I64
     truth: LabelMatrix
-    known: LabelMatrix
+    excluded: LabelMatrix
     """Pairs that are not negatives: positives and filtered pairs."""
     batches: list[I64] | None
     """Batches of one epoch of M4; None if M4 did not train."""
@@ -45,23 +45,23 @@ def run(context: Context[AuditSettings]) -> None:
     corpus, embeddings, tables = context.read(Corpus), context.read(Embeddings), context.read(LabelTables)
     rows_N = tables.folds[-1].documents(corpus)
     truth = corpus.labels.rows(rows_N)
-    known = truth.union(corpus.filters.rows(rows_N))
-    trained = Trained(rows_N, truth, known, tables.audited_batches())
+    excluded = truth.union(corpus.filters.rows(rows_N))
+    trained = TrainedDocuments(rows_N, truth, excluded, tables.audited_batches())
     theorem = _theorem(context, embeddings, trained)
     docs = _sample(context.settings, len(rows_N))
     index = Exact().build(embeddings.labels_LD)
-    hard = search_negatives(index, embeddings.documents_ND, rows_N[docs], known.rows(docs), context.settings.k)
-    held = _held(context.settings, trained, hard, docs)
-    Audit({"theorem1": theorem, "documents": len(docs), "k": context.settings.k, **held}).write(context.build)
+    hard = search_negatives(index, embeddings.documents_ND, rows_N[docs], excluded.rows(docs), context.settings.k)
+    shares = _held_shares(context.settings, trained, hard, docs)
+    Audit({"theorem1": theorem, "documents": len(docs), "k": context.settings.k, **shares}).write(context.build)
     plots.label_map(context.build.path, _label_map(corpus, embeddings, trained, hard, docs), context.run.title)
     if trained.batches is None:
         batches = "M4 was not trained here, so there are no batches to measure"
-    elif math.isnan(held["held_by_batches"]):
+    elif math.isnan(shares["held_by_batches"]):
         batches = "the documents have no negatives"
     else:
         batches = (
-            f"of the {context.settings.k} hardest negatives M4's batches hold {held['held_by_batches']:.1%}, "
-            f"random ones {held['held_by_random_batches']:.1%}"
+            f"of the {context.settings.k} hardest negatives M4's batches hold {shares['held_by_batches']:.1%}, "
+            f"random ones {shares['held_by_random_batches']:.1%}"
         )
     context.report(f"audit: {batches}; hard negatives missed {theorem['missed']:.2e} <= bound {theorem['bound']:.2e}")
 
@@ -71,7 +71,7 @@ def _sample(settings: AuditSettings, size: int) -> I64:
     return np.sort(random.choice(np.arange(size), min(settings.sample, size), replace=False))
 
 
-def _theorem(context: Context[AuditSettings], embeddings: Embeddings, trained: Trained) -> dict[str, float]:
+def _theorem(context: Context[AuditSettings], embeddings: Embeddings, trained: TrainedDocuments) -> dict[str, float]:
     """Return the figures of Theorem 1 on the clusters; with two heads, on the half that is scored with label texts."""
     doc_ND: F32 = embeddings.documents_ND[trained.rows_N]
     label_LD = embeddings.labels_LD
@@ -81,12 +81,12 @@ def _theorem(context: Context[AuditSettings], embeddings: Embeddings, trained: T
     clusters = context.read(Clusters).among(trained.rows_N)
     settings = context.settings
     measured = theorem1(
-        (doc_ND, label_LD), trained.truth, trained.known, clusters, radius=settings.radius, seed=settings.seed
+        (doc_ND, label_LD), trained.truth, trained.excluded, clusters, radius=settings.radius, seed=settings.seed
     )
     return measured.as_dict()
 
 
-def _held(settings: AuditSettings, trained: Trained, hard: Shortlist, docs: I64) -> dict[str, float]:
+def _held_shares(settings: AuditSettings, trained: TrainedDocuments, hard: Shortlist, docs: I64) -> dict[str, float]:
     """Return the share of hard negatives that the batches of M4 hold, and that random batches of their size hold.
 
     Both are nan if M4 did not train.
@@ -99,13 +99,15 @@ def _held(settings: AuditSettings, trained: Trained, hard: Shortlist, docs: I64)
     return {name: audit_batches(hard, docs, trained.truth, batches) for name, batches in orders.items()}
 
 
-def _label_map(corpus: Corpus, embeddings: Embeddings, trained: Trained, hard: Shortlist, docs: I64) -> plots.LabelMap:
+def _label_map(
+    corpus: Corpus, embeddings: Embeddings, trained: TrainedDocuments, hard: Shortlist, docs: I64
+) -> plots.LabelMap:
     """Return the labels near one document, preferably one with 3 labels and half of its hard negatives held."""
-    docs, ids_NK = docs[:_MAPPED], hard.ids_NK[:_MAPPED]
+    docs, ids_NK = docs[:_MAP_SAMPLE], hard.ids_NK[:_MAP_SAMPLE]
     pools = _pools(trained, docs)
     held = [np.isin(ids, pool) for ids, pool in zip(ids_NK, pools, strict=True)]
-    few = np.minimum(trained.truth.counts_N[docs], 3)
-    best = int(np.argmin([abs(h.mean() - 0.5) - n for h, n in zip(held, few, strict=True)]))
+    num_positives = np.minimum(trained.truth.counts_N[docs], 3)
+    best = int(np.argmin([abs(h.mean() - 0.5) - n for h, n in zip(held, num_positives, strict=True)]))
     row, ids = trained.rows_N[docs[best]], ids_NK[best]
     positives, near = trained.truth.row(int(docs[best])), ids[ids >= 0]
     return plots.LabelMap(
@@ -120,7 +122,7 @@ def _label_map(corpus: Corpus, embeddings: Embeddings, trained: Trained, hard: S
     )
 
 
-def _pools(trained: Trained, docs: I64) -> list[I64]:
+def _pools(trained: TrainedDocuments, docs: I64) -> list[I64]:
     """Return the positives of all documents in each document's batch; empty if M4 did not train."""
     if trained.batches is None:
         return [np.zeros(0, np.int64) for _ in docs]

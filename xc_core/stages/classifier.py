@@ -39,7 +39,7 @@ from xc_core.train.classifier import ClassifierSettings, TableData, table_task
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
 
-_TRAIN: Final = "train the classifier: xc run classifier, without --refresh"
+_RETRAIN: Final = "train the classifier: xc run classifier, without --refresh"
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Trained:
+class FoldResult:
     """Result of one fold."""
 
     rows: F32 | TableHead
     history: History
     noise: Noise | None
     batches: list[I64] | None
-    moved: int
+    num_updated: int
     """Rows that were updated."""
 
 
@@ -77,35 +77,35 @@ def run(context: Context[ClassifierSettings]) -> None:
     trained = context.read(TrainedEncoder)
     corpus = context.read(Corpus)
     inputs = Inputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus), not trained.unit_rows)
-    made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=trained.saw_validation)
+    all_folds = folds(corpus, refit=settings.refit, enough=settings.enough, seen=trained.saw_validation)
     writer, history = TablesWriter(context.build, writes=World.from_environment().first), History()
     costs = {"train_seconds": 0.0, "mining_seconds": 0.0}
-    for fold in made:
-        found = _train(context, inputs, fold)
-        writer.fold(fold, found.rows, found.noise)
+    for fold in all_folds:
+        result = _train(context, inputs, fold)
+        writer.fold(fold, result.rows, result.noise)
         if fold.final:
-            history = found.history
-            if found.batches is not None:
-                writer.batches(found.batches, len(fold.documents(corpus)))
-            context.build.facts["rows_trained"] = found.moved
-        costs["train_seconds"] += found.history.seconds
-        costs["mining_seconds"] += found.history.refresh_seconds
-        del found  # the table, before the next fold has its own
-    unit = _unit(settings, trained)
-    documents = TrainedOn.of(corpus, validation=made[-1].refit, augment=settings.augment)
+            history = result.history
+            if result.batches is not None:
+                writer.batches(result.batches, len(fold.documents(corpus)))
+            context.build.facts["rows_trained"] = result.num_updated
+        costs["train_seconds"] += result.history.seconds
+        costs["mining_seconds"] += result.history.refresh_seconds
+        del result  # the table, before the next fold has its own
+    unit = _rows_are_unit(settings, trained)
+    documents = TrainedOn.of(corpus, validation=all_folds[-1].refit, augment=settings.augment)
     biased = bool(settings.epochs and settings.bias.lr)
     results = history.results() | documents.recorded()
-    writer.finish(made, row_labels(corpus), _learnt(context, corpus, trained), results, unit=unit, biased=biased)
+    writer.finish(all_folds, row_labels(corpus), _learnt(context, corpus, trained), results, unit=unit, biased=biased)
     context.costs.update(costs)
 
 
 def _learnt(context: Context[ClassifierSettings], corpus: Corpus, trained: TrainedEncoder) -> Learnt:
     """Return what the rows learn from, and what their encoder learnt from if earlier rows had the same one."""
     learnt, encoder = Learnt.of(corpus), artifacts.read_manifest(context.inputs["encoder"]).digest()
-    if not trained.was_trained or artifacts.read_made(context.old).depends.get("encoder") != encoder:
+    if not trained.was_trained or artifacts.read_made(context.previous).depends.get("encoder") != encoder:
         return learnt
     with suppress(XCError):
-        return learnt.with_train_of(LabelTables.open(context.old).learnt())
+        return learnt.with_train_of(LabelTables.open(context.previous).learnt())
     return learnt
 
 
@@ -115,8 +115,8 @@ def _joint_rows(trained: TrainedEncoder, corpus: Corpus) -> F32 | None:
         return None
     do = "train the encoder: xc run encoder; or keep the rows of the classifier: xc run classifier --refresh"
     names, size = row_labels(corpus), len(trained.rows_LD)
-    then = trained.row_labels
-    if then is None or old_places(names, then, do=do).to_list() != list(range(size)):
+    trained_labels = trained.row_labels
+    if trained_labels is None or old_places(names, trained_labels, do=do).to_list() != list(range(size)):
         raise MovedError(
             f"{len(names)} labels, and rows trained along with the encoder for {size} others or in another order",
             expected="the labels that the encoder was trained on, in the same order",
@@ -125,26 +125,26 @@ def _joint_rows(trained: TrainedEncoder, corpus: Corpus) -> F32 | None:
     return np.asarray(trained.rows_LD)
 
 
-def _unit(settings: ClassifierSettings, trained: TrainedEncoder) -> bool:
+def _rows_are_unit(settings: ClassifierSettings, trained: TrainedEncoder) -> bool:
     """Return True if the rows are unit vectors."""
     return settings.table.unit if settings.epochs > 0 or trained.rows_LD is None else trained.unit_rows
 
 
-def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> Trained:
+def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> FoldResult:
     """Train on the documents of one fold."""
     settings = context.settings
     if settings.epochs == 0:
-        return Trained(inputs.starts_LD, History(), None, None, 0)
+        return FoldResult(inputs.starts_LD, History(), None, None, 0)
     device, world = Device.chosen(), World.from_environment()
     task = table_task(settings, _data(context, inputs, fold), device, world)
     plan = Plan.on(device, settings.epochs, settings.warmup, checkpoint_seconds(), world, task.head.combined)
     folder = context.run.checkpoints / fold.name
     history = fit(task, plan, Checkpoints(folder, context.run.fingerprint, world, context.run.check))
-    moved = int(world.summed((task.head.table.steps_L > 0).sum()))
+    num_updated = int(world.summed((task.head.table.steps_L > 0).sum()))
     # an order that adapts has only the clusters of its last refresh left
     audited = math.ceil(settings.epochs) - 1 if settings.order.adapts else 0
     batches = task.batches(audited) if fold.final else None
-    return Trained(task.head, history, task.negatives.noise(), batches, moved)
+    return FoldResult(task.head, history, task.negatives.noise(), batches, num_updated)
 
 
 def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> TableData:
@@ -170,71 +170,73 @@ def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> T
 def refresh(context: Context[ClassifierSettings]) -> None:
     """Keep every row whose label is still there, by uid; predict a new label's row from its text's vector.
 
-    The prediction learns from trained rows only, so labels that come one after the other get the rows that they would
-    get together. Raises MovedError if the rows learnt from documents that are test, or held out, now.
+    The prediction learns from trained rows only, so labels that are added one by one get the same rows as labels
+    that are added together. Raises MovedError if the rows learnt from documents that are test, or held out, now.
     """
     corpus, embeddings = context.read(Corpus), context.read(Embeddings)
-    tables = LabelTables.open(context.old)
+    tables = LabelTables.open(context.previous)
     names = row_labels(corpus)
-    old = old_places(names, tables.labels(), do=f"append new labels at the end, or give labels uids; or {_TRAIN}")
-    learnt_L = ~old.cast(pl.Int64).fill_null(-1).is_in([-1, *tables.foreseen]).to_numpy()
+    do = f"append new labels at the end, or give labels uids; or {_RETRAIN}"
+    positions = old_places(names, tables.labels(), do=do)
+    learnt_L = ~positions.cast(pl.Int64).fill_null(-1).is_in([-1, *tables.foreseen]).to_numpy()
     writer = TablesWriter(context.build, foreseen=np.flatnonzero(~learnt_L).tolist())
     settings, seen = context.settings, context.read(TrainedEncoder).saw_validation
-    made = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
-    _check_folds(made, tables.folds)
+    all_folds = folds(corpus, refit=settings.refit, enough=settings.enough, seen=seen)
+    _check_same_folds(all_folds, tables.folds)
     learnt = tables.learnt()
-    if known := learnt.check(corpus, made):
-        context.report(f"classifier: the kept rows learnt from {known:,} of the validation documents held out now")
-    for fold in made:
-        rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, old, learnt_L, unit=tables.unit)
-        writer.fold(fold, rows_LD, _kept_noise(tables, fold, old, needed=not context.settings.loss.unbiased))
-    writer.finish(made, names, learnt, tables.history, unit=tables.unit, biased=tables.biased)
-    kept, predicted = len(old) - old.null_count(), len(writer.foreseen)
-    context.build.facts |= {"rows_kept": kept, "rows_new": old.null_count(), "rows_predicted": predicted}
+    if num_seen := learnt.check(corpus, all_folds):
+        context.report(f"classifier: the kept rows learnt from {num_seen:,} of the validation documents held out now")
+    for fold in all_folds:
+        rows_LD = _kept_rows(tables.rows(fold.name), embeddings.starts_LD, positions, learnt_L, unit=tables.unit)
+        writer.fold(fold, rows_LD, _kept_noise(tables, fold, positions, needed=not context.settings.loss.unbiased))
+    writer.finish(all_folds, names, learnt, tables.history, unit=tables.unit, biased=tables.biased)
+    kept, predicted = len(positions) - positions.null_count(), len(writer.foreseen)
+    context.build.facts |= {"rows_kept": kept, "rows_new": positions.null_count(), "rows_predicted": predicted}
 
 
-def _check_folds(wanted: list[Fold], have: list[Fold]) -> None:
+def _check_same_folds(expected: list[Fold], trained: list[Fold]) -> None:
     """Raise MovedError if the trained folds are not those of the settings."""
-    if not {fold.name for fold in wanted} <= {fold.name for fold in have} or wanted[-1].refit != have[-1].refit:
+    missing = {fold.name for fold in expected} - {fold.name for fold in trained}
+    if missing or expected[-1].refit != trained[-1].refit:
         raise MovedError(
             "trained rows of other folds than the settings ask for",
             expected="settings classifier.refit and classifier.enough as they were when the classifier was trained",
-            do=_TRAIN,
+            do=_RETRAIN,
         )
 
 
-def _kept_rows(kept_LD: F32, starts_LD: F32, old: pl.Series, learnt_L: Bool, *, unit: bool) -> F32:
+def _kept_rows(kept_LD: F32, starts_LD: F32, positions: pl.Series, learnt_L: Bool, *, unit: bool) -> F32:
     """Return the rows in the order of the present labels.
 
-    ``old`` has the position of each label in ``kept_LD``, null for a new label; ``learnt_L`` is True for a label whose
-    row was trained. Raises MovedError for rows of another width than the label vectors.
+    ``positions`` has the position of each label in ``kept_LD``, null for a new label; ``learnt_L`` is True for a label
+    whose row was trained. Raises MovedError for rows of another width than the label vectors.
     """
     biased = kept_LD.shape[1] == starts_LD.shape[1] + 1
     if kept_LD.shape[1] != starts_LD.shape[1] and not biased:
         raise MovedError(
             f"trained rows of width {kept_LD.shape[1]} and label vectors of width {starts_LD.shape[1]}",
             expected="the encoder that the classifier was trained with",
-            do=_TRAIN,
+            do=_RETRAIN,
         )
-    known, rows_LD = old.is_not_null().to_numpy(), np.empty((len(starts_LD), kept_LD.shape[1]), np.float32)
-    rows_LD[as_slice(np.flatnonzero(known))] = kept_LD[as_slice(old.drop_nulls().cast(pl.Int64).to_numpy())]
+    kept_L, rows_LD = positions.is_not_null().to_numpy(), np.empty((len(starts_LD), kept_LD.shape[1]), np.float32)
+    rows_LD[as_slice(np.flatnonzero(kept_L))] = kept_LD[as_slice(positions.drop_nulls().cast(pl.Int64).to_numpy())]
     learnt = as_slice(np.flatnonzero(learnt_L))  # tables are large, and new labels come last
-    rows_LD[~known] = foreseen_rows(starts_LD[~known], starts_LD[learnt], rows_LD[learnt], unit=unit)
+    rows_LD[~kept_L] = foreseen_rows(starts_LD[~kept_L], starts_LD[learnt], rows_LD[learnt], unit=unit)
     return rows_LD
 
 
-def _kept_noise(tables: LabelTables, fold: Fold, old: pl.Series, *, needed: bool) -> Noise | None:
+def _kept_noise(tables: LabelTables, fold: Fold, positions: pl.Series, *, needed: bool) -> Noise | None:
     """Return the noise distribution of a fold, or None if it was fitted on other labels.
 
     Raises MovedError in that case if prediction needs it.
     """
     noise = tables.noise(fold.name)
-    if noise is None or old.to_list() == list(range(noise.num_labels)):
+    if noise is None or positions.to_list() == list(range(noise.num_labels)):
         return noise
     if needed:
         raise MovedError(
-            f"{len(old)} labels, and a noise distribution over {noise.num_labels} others or in another order",
+            f"{len(positions)} labels, and a noise distribution over {noise.num_labels} others or in another order",
             expected="the labels that the classifier was trained on, in the same order",
-            do=_TRAIN,
+            do=_RETRAIN,
         )
     return None

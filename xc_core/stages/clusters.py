@@ -13,9 +13,9 @@ def run(context: Context[ClustersSettings]) -> None:
     """Cluster the documents' vectors; test documents are left out."""
     rows_N = context.read(Corpus).published_rows()
     doc_ND = context.read(Embeddings).documents_ND[rows_N]
-    found = Clusters(rows_N, *balanced_clusters(doc_ND, context.settings.size, context.settings.seed))
-    found.write(context.build)
-    context.build.facts["cohesion"] = cohesion(doc_ND, found.order_N, found.sizes)
+    clusters = Clusters(rows_N, *balanced_clusters(doc_ND, context.settings.size, context.settings.seed))
+    clusters.write(context.build)
+    context.build.facts["cohesion"] = cohesion(doc_ND, clusters.order_N, clusters.sizes)
     facts = context.build.facts
     context.report(
         f"clusters: {facts['clusters']:,} of {facts['smallest']} to {facts['largest']} documents, "

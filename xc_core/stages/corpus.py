@@ -23,8 +23,8 @@ def run(context: Context[IngestConfig]) -> None:
 
 
 def recut(context: Context[IngestConfig]) -> None:
-    """Make the same of the present artefact, which an ingest with a split by uid has made of the same files."""
-    recut_corpus(context.old, context.build, context.settings)
+    """Split the present artefact again: an ingest made it from the same files, with a split by uid."""
+    recut_corpus(context.previous, context.build, context.settings)
     _describe(context)
 
 
@@ -40,9 +40,9 @@ def _describe(context: Context[IngestConfig]) -> None:
         context.report("corpus: there are no filter files, so nothing is filtered")
     if facts["filters"]["source"] == "generate" and not facts["filters"]["pairs"]:
         context.report("corpus: no document has the uid of a label, so nothing is filtered (--filters generate)")
-    if few := facts["split"].get("labels_in_test_only"):
+    if test_only := facts["split"].get("labels_in_test_only"):
         context.report(
-            f"corpus: {counted(few, 'label')} in test only, because the test rows are split off by a hash and no "
+            f"corpus: {counted(test_only, 'label')} in test only, because the test rows are split off by a hash and no "
             "other row has them; the model can find such labels only by their text"
         )
     if accepted := accepted_sentence(facts):
@@ -54,13 +54,13 @@ def _describe(context: Context[IngestConfig]) -> None:
             f"corpus: {count:,} of {counted(facts['labels'], 'label text')} have no letter, so scores of label texts "
             "are of little use; if the labels have names, make these their texts (labels.csv beside a table)"
         )
-    for line in _on_validation(facts, context.settings):
+    for line in _validation_notes(facts, context.settings):
         context.report(f"corpus: {line}")
 
 
-def _on_validation(facts: Mapping[str, Any], settings: IngestConfig) -> list[str]:
+def _validation_notes(facts: Mapping[str, Any], settings: IngestConfig) -> list[str]:
     """Return what a user should know of the validation documents."""
-    rows, split, found = facts["rows"], facts["split"], facts["nearness"]
+    rows, split, near = facts["rows"], facts["split"], facts["nearness"]
     lines = []
     if count := split.get("families"):
         families = "1 family" if count == 1 else f"{count:,} families"
@@ -69,7 +69,7 @@ def _on_validation(facts: Mapping[str, Any], settings: IngestConfig) -> list[str
             f"{split['largest']:,}; a family is held out as a whole"
         )
     share = rows["validation"] / (rows["train"] + rows["validation"])
-    wanted = settings.validation_fraction
-    if split.get("families") and not split["given"] and not wanted / 2 <= share <= 2 * wanted:
-        lines.append(f"validation has {share:.0%} of the documents instead of {wanted:.0%}, because families are large")
-    return [*lines, sentence(found), *warning(found)] if found else lines
+    target = settings.validation_fraction
+    if split.get("families") and not split["given"] and not target / 2 <= share <= 2 * target:
+        lines.append(f"validation has {share:.0%} of the documents instead of {target:.0%}, because families are large")
+    return [*lines, sentence(near), *warning(near)] if near else lines

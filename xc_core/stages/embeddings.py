@@ -40,19 +40,20 @@ def run(context: Context[EmbeddingsSettings]) -> None:
 
 def extend(context: Context[EmbeddingsSettings]) -> None:
     """Encode the texts of labels that are new at the end; all other vectors stay as they are, bit for bit."""
-    old, trained, corpus = Embeddings.open(context.old), context.read(TrainedEncoder), context.read(Corpus)
-    encoder, writer, known = trained.encoder.on(Device.chosen()), EmbeddingsWriter(context.build), len(old.labels_LD)
-    texts = corpus.label_texts(known)
+    previous, trained, corpus = Embeddings.open(context.previous), context.read(TrainedEncoder), context.read(Corpus)
+    encoder, writer = trained.encoder.on(Device.chosen()), EmbeddingsWriter(context.build)
+    num_old = len(previous.labels_LD)
+    texts = corpus.label_texts(num_old)
     store = TokenStore.of_texts(texts, trained.tokenizer, encoder.config.max_length)
     vectors_ND = np.empty((len(texts), encoder.width), np.float32)
     embed_rows(encoder, store, np.arange(len(texts), dtype=np.int64), vectors_ND, "encoding new labels")
-    writer.same_documents(old)
-    out_LD = writer.allocate("labels", corpus.num_labels, old.width)
-    if old.heads > 1:
+    writer.same_documents(previous)
+    out_LD = writer.allocate("labels", corpus.num_labels, previous.width)
+    if previous.heads > 1:
         starts_ND, vectors_ND = _two_heads(encoder, vectors_ND)
-        writer.starts(np.concatenate([old.starts_LD, starts_ND]))
-    out_LD[:known], out_LD[known:] = old.labels_LD, vectors_ND
-    writer.finish(old.heads)
+        writer.starts(np.concatenate([previous.starts_LD, starts_ND]))
+    out_LD[:num_old], out_LD[num_old:] = previous.labels_LD, vectors_ND
+    writer.finish(previous.heads)
 
 
 def _two_heads(encoder: Encoder, vectors_LD: F32) -> tuple[F32, F32]:

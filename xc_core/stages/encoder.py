@@ -31,7 +31,7 @@ from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.loop import Plan, fit
 from xc_core.train.state import History
 
-_MANY_CUT: Final = 0.1
+_MAX_CUT_SHARE: Final = 0.1
 """Share of train documents longer than the encoder reads above which this is reported; a guess."""
 
 
@@ -40,7 +40,7 @@ def run(context: Context[EncoderSettings]) -> None:
     settings, tokens = context.settings, context.read(Tokenised)
     _report_pooling(context)
     encoder = build_encoder(settings.encoder, tokens.tokenizer.vocabulary_size, settings.seed)
-    _cut_alike(context, encoder, tokens)
+    _limit_length(context, encoder, tokens)
     _report_cut(context, encoder, tokens)
     device, world = Device.chosen(), World.from_environment()
     encoder.on(device)
@@ -50,37 +50,38 @@ def run(context: Context[EncoderSettings]) -> None:
         _report_if_short(context)
         corpus = context.read(Corpus)
         task = encoder_task(settings, encoder, EncoderData.of(corpus, tokens, settings), world)
-        started = time.monotonic()
+        start = time.monotonic()
         task.keep_states(context.build.path)
-        before = time.monotonic() - started
+        setup_seconds = time.monotonic() - start
         plan = Plan.on(device, settings.epochs, settings.optim.warmup, checkpoint_seconds(), world)
         history = fit(
             task, plan, Checkpoints(context.run.checkpoints, context.run.fingerprint, world, context.run.check)
         )
-        history.seconds += before
-        rows = _rows(task, corpus)
+        history.seconds += setup_seconds
+        rows = _joint_rows(task, corpus)
         documents = TrainedOn.of(corpus, validation=settings.refit, augment=settings.augment).recorded()
     TrainedEncoder(encoder, tokens.tokenizer, history.results() | documents, **rows).write(context.build)
     context.build.facts["max_tokens"] = tokens.max_tokens
     context.costs.update({"train_seconds": history.seconds, "mining_seconds": history.refresh_seconds})
 
 
-def _cut_alike(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
+def _limit_length(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
     """Limit ``max_length`` to what the stage tokens keeps; a served model would read more than the training did."""
-    kept = tokens.max_tokens + len(tokens.tokenizer.prefix) + len(tokens.tokenizer.suffix)
-    if kept < encoder.config.max_length:
+    max_length = tokens.max_tokens + len(tokens.tokenizer.prefix) + len(tokens.tokenizer.suffix)
+    if max_length < encoder.config.max_length:
         context.report(
             f"encoder: max_length {encoder.config.max_length:,}, but the dataset keeps {tokens.max_tokens:,} token ids "
-            f"of a text, so it reads {kept:,}; to keep more, raise datasets.{context.run.dataset}.tokens.max_tokens"
+            f"of a text, so it reads {max_length:,}; to keep more, raise "
+            f"datasets.{context.run.dataset}.tokens.max_tokens"
         )
-        encoder.config = replace(encoder.config, max_length=kept)
+        encoder.config = replace(encoder.config, max_length=max_length)
 
 
 def _report_cut(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
     """Report if the encoder reads only the beginning of many train documents."""
     read, rows = encoder.config.max_length, context.read(Corpus).rows(TRAIN)
     cut = float((tokens.documents.lengths(rows, sys.maxsize) > read).mean())
-    if cut > _MANY_CUT:
+    if cut > _MAX_CUT_SHARE:
         context.report(
             f"encoder: {cut:.0%} of the train documents have more than {read:,} tokens, of which it reads the first "
             f"{read:,}; to read more, raise encoder.encoder.max_length"
@@ -99,7 +100,7 @@ def _check_learns(settings: EncoderSettings, encoder: Encoder) -> None:
         )
 
 
-def _rows(task: EncoderTask, corpus: Corpus) -> dict[str, Any]:
+def _joint_rows(task: EncoderTask, corpus: Corpus) -> dict[str, Any]:
     """Return the rows that were trained along, their kind and their labels; nothing if there are none."""
     if task.head.rows is None:
         return {}
@@ -112,10 +113,9 @@ def _report_pooling(context: Context[EncoderSettings]) -> None:
     config = context.settings.encoder
     declared = None if config.name in ENCODERS else declared_pooling(config.name)
     if declared not in (None, config.pooling):
-        known = declared in list(Pooling)
-        advice = (
-            f"to use it: --set encoder.encoder.pooling={declared}" if known else "the other is not among the kinds here"
-        )
+        advice = "the other is not among the kinds here"
+        if declared in list(Pooling):
+            advice = f"to use it: --set encoder.encoder.pooling={declared}"
         context.report(
             f"encoder: {config.name} was trained with pooling {declared}, here it is {config.pooling}; {advice}"
         )

@@ -45,29 +45,29 @@ def run(context: Context[EvaluationSettings]) -> None:
     blocks = ranker.blocks(
         vectors_ND, rows, lambda: corpus.texts_of("documents", rows), rules, "scoring test documents", alone
     )
-    short, figures = _measured(blocks, truth, filters, weights_L, dict(in_bins(frequency_L)))
+    short, figures = _measure_blocks(blocks, truth, filters, weights_L, dict(in_bins(frequency_L)))
     most = int(corpus.labels.counts_N.max())
     content = report(short, truth, weights_L, frequency_L, seed=context.settings.seed, most=most)
     totals = {name: figures[name].total() for name in reversed(figures)}
-    content["ablation"] = {name: {metric: own[metric] for metric in content["metrics"]} for name, own in totals.items()}
+    content["ablation"] = {name: {m: total[m] for m in content["metrics"]} for name, total in totals.items()}
     content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
     content["learnt_from"] = asdict(_learnt_from(corpus, trained, tables, fusion))
     confused = confusions(short, truth)
-    titles = titles_of(corpus, [label for one in confused for label in (one.named, one.missed)])
+    titles = titles_of(corpus, [label for pair in confused for label in (pair.named, pair.missed)])
     content["confusions"] = [
-        {"named": titles[one.named], "missed": titles[one.missed], "documents": one.documents} for one in confused
+        {"named": titles[pair.named], "missed": titles[pair.missed], "documents": pair.documents} for pair in confused
     ]
     picked = generator(context.settings.seed, "examples").permutation(len(rows))
     shown = right_and_wrong(short, truth, picked, context.settings.examples)
-    found = examples(corpus, ranker, vectors_ND, rows, Ranked(short, truth, shown))
-    write_evaluation(context.build, content, figures, found)
+    shown_examples = examples(corpus, ranker, vectors_ND, rows, Ranked(short, truth, shown))
+    write_evaluation(context.build, content, figures, shown_examples)
     histories = {"encoder": trained.history, "classifier": tables.history}
     plots.training_curves(context.build.path, histories, context.run.title)
     plots.deciles(context.build.path, content["deciles"], context.run.title)
-    answering = trained.encoder.on(Device.chosen()).without_gradients()  # as a packed model encodes
-    _latency(context, Predictor(trained.tokenizer, answering, ranker, [], []), corpus, rows[picked])
+    served_encoder = trained.encoder.on(Device.chosen()).without_gradients()  # as a packed model encodes
+    _latency(context, Predictor(trained.tokenizer, served_encoder, ranker, [], []), corpus, rows[picked])
     metrics = content["metrics"]
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
@@ -95,7 +95,7 @@ def _other_labels(corpus: Corpus) -> str:
     )
 
 
-def _measured(
+def _measure_blocks(
     blocks: Iterable[tuple[slice, dict[str, Shortlist]]],
     truth: LabelMatrix,
     filters: LabelMatrix,
@@ -106,15 +106,15 @@ def _measured(
 
     Memory holds the candidates of one block, whatever their number is.
     """
-    kept: list[Shortlist] = []
-    parts: dict[str, list[PerDocument]] = {}
-    for part, found in blocks:
-        docs = np.arange(part.start, part.stop)
-        ranked = {name: without(short, filters.rows(docs)) for name, short in found.items()}
-        kept.append(ranked[FUSION].top(min(ranked[FUSION].k, max(RECALL_KS))))
-        for name, own in of_each(ranked, truth.rows(docs), weights_L, bins).items():
-            parts.setdefault(name, []).append(own)
-    return Shortlist.stack(kept), {name: PerDocument.joined(each) for name, each in parts.items()}
+    shortlists: list[Shortlist] = []
+    figures: dict[str, list[PerDocument]] = {}
+    for block, by_rule in blocks:
+        docs = np.arange(block.start, block.stop)
+        ranked = {name: without(short, filters.rows(docs)) for name, short in by_rule.items()}
+        shortlists.append(ranked[FUSION].top(min(ranked[FUSION].k, max(RECALL_KS))))
+        for name, values in of_each(ranked, truth.rows(docs), weights_L, bins).items():
+            figures.setdefault(name, []).append(values)
+    return Shortlist.stack(shortlists), {name: PerDocument.joined(each) for name, each in figures.items()}
 
 
 def _learnt_from(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion) -> LearntFrom:

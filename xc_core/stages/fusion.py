@@ -27,74 +27,76 @@ from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import Scores
 from xc_core.shapes import F64, I64, PAD_ID, Shortlist
 
-_SHOWN = ("P_at_1", "P_at_5", "PSP_at_5")
+_COMPARED = ("P_at_1", "P_at_5", "PSP_at_5")
 
 
 def run(context: Context[FusionSettings]) -> None:
     """Gather candidates, fit, and compare with each score alone by two-fold cross-fitting."""
     settings, corpus, scores = context.settings, context.read(Corpus), context.read(Scores)
     inputs = inputs_of(scores.parts)
-    held = [HeldOut.of(corpus, fold, rows) for fold, rows in unseen(scores.folds, corpus, settings.rows)]
-    if not any(len(one.rows) for one in held):
+    held_out = [HeldOut.of(corpus, fold, rows) for fold, rows in unseen(scores.folds, corpus, settings.rows)]
+    if not any(len(subset.rows) for subset in held_out):
         _without_validation(context, inputs)
         return
     embeddings, k = context.read(Embeddings), settings.candidates
-    parts = [Candidates.of(one, corpus, embeddings, scores.fitted(one.fold), k) for one in held]
-    rows, weights_L = np.concatenate([one.rows for one in held]), corpus.weights()
+    parts = [Candidates.of(subset, corpus, embeddings, scores.fitted(subset.fold), k) for subset in held_out]
+    rows, weights_L = np.concatenate([subset.rows for subset in held_out]), corpus.weights()
     gathered, families_N = Candidates.concat(parts, rows), corpus.families(np.sort(rows))
     fitted = gathered.fit(settings.rule, inputs, weights_L)
     fitted = replace(fitted, candidates=k, offsets=inputs.offsets)
-    ranked = _ranked(settings.rule, inputs, gathered, weights_L, fitted, families_N)
+    ranked = _rankings(settings.rule, inputs, gathered, weights_L, fitted, families_N)
     bins = dict(in_bins(corpus.published_train().frequency_L()))
     measured = of_each(ranked, gathered.truth, weights_L, bins)
-    documents = {name: _shown(own) for name, own in measured.items()}
-    compared = {name: own.total() for name, own in documents.items()}
-    better = _instead(settings, compared, documents)
-    served = fitted.part(better) if better else fitted
+    documents = {name: _only_compared(values) for name, values in measured.items()}
+    compared = {name: values.total() for name, values in documents.items()}
+    replacement = _replacement(settings, compared, documents)
+    served = fitted.part(replacement) if replacement else fitted
     figures: dict[str, float] = {}
-    if better or FUSION in ranked or not settings.rule.learns:  # otherwise the rule has seen all documents
-        unseen_ranking = ranked.get(better or FUSION) or gathered.rank(served)
-        served, turned = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
-        at_default = per_document(turned, gathered.truth, weights_L, bins)
-        figures = _shown(at_default).total()
-        measured = {RULE if name == FUSION else name: own for name, own in measured.items()} | {FUSION: at_default}
+    if replacement or FUSION in ranked or not settings.rule.learns:  # otherwise the rule has seen all documents
+        unseen_ranking = ranked.get(replacement or FUSION) or gathered.rank(served)
+        served, ranked_by_dial = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
+        at_default = per_document(ranked_by_dial, gathered.truth, weights_L, bins)
+        figures = _only_compared(at_default).total()
+        measured = {RULE if name == FUSION else name: values for name, values in measured.items()}
+        measured[FUSION] = at_default
     served.write(context.build.path)
     write_validation(context.build, np.sort(rows), measured)
     context.build.facts |= {
         "documents": len(gathered.truth),
-        "revealing_labels": {one.fold: int(one.revealing_L.sum()) for one in held},
+        "revealing_labels": {subset.fold: int(subset.revealing_L.sum()) for subset in held_out},
         "pairs": int((gathered.ids_NK != PAD_ID).sum()),
         "rule": settings.rule.kind,
-        "served": better or FUSION,
+        "served": replacement or FUSION,
         "figures": figures,
         "validation": compared,
     }
-    _report(context, compared, better, at_zero=", the dial (tail) at 0" if served.turns else "")
+    _report(context, compared, replacement, at_zero=", the dial (tail) at 0" if served.turns else "")
 
 
 def _report(
-    context: Context[FusionSettings], compared: dict[str, dict[str, float]], better: str | None, at_zero: str
+    context: Context[FusionSettings], compared: dict[str, dict[str, float]], replacement: str | None, at_zero: str
 ) -> None:
-    """Report the figures of each ranking, and a part ``better`` that is used instead of the rule."""
+    """Report the figures of each ranking, and the ``replacement`` of the rule if there is one."""
     shown = ", ".join(f"{name} {value['P_at_1']:.1f} / {value['PSP_at_5']:.1f}" for name, value in compared.items())
     context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted{at_zero}: {shown}")
-    if better and FUSION in compared:
-        part, rule = (" / ".join(f"{compared[name][metric]:.1f}" for metric in _SHOWN) for name in (better, FUSION))
+    if replacement and FUSION in compared:
+        names = (replacement, FUSION)
+        part, rule = (" / ".join(f"{compared[name][metric]:.1f}" for metric in _COMPARED) for name in names)
         context.report(
-            f"fusion: {better} alone is better than the rule (P@1 / P@5 / PSP@5 {part} against {rule}; "
+            f"fusion: {replacement} alone is better than the rule (P@1 / P@5 / PSP@5 {part} against {rule}; "
             "the rule is clearly better in none), so it is used instead"
         )
-    elif better:
-        context.report(f"fusion: too few validation documents to test the rule on, so {better} is used instead")
+    elif replacement:
+        context.report(f"fusion: too few validation documents to test the rule on, so {replacement} is used instead")
 
 
 def extend(context: Context[FusionSettings]) -> None:
     """Give labels that are new at the end the weight of labels without documents; the rule and its figures stay."""
-    old = FittedFusion.open(context.old)
-    served = old if old.dial is None else replace(old, dial=old.dial.extended(context.read(Corpus).weights()))
-    served.write(context.build.path)
-    copy_validation(context.old, context.build.path)
-    context.build.facts |= read_made(context.old).facts
+    previous = FittedFusion.open(context.previous)
+    dial = None if previous.dial is None else previous.dial.extended(context.read(Corpus).weights())
+    replace(previous, dial=dial).write(context.build.path)
+    copy_validation(context.previous, context.build.path)
+    context.build.facts |= read_made(context.previous).facts
 
 
 def _with_dial(
@@ -102,28 +104,28 @@ def _with_dial(
 ) -> tuple[FittedFusion, Shortlist]:
     """Return ``fusion`` with a dial fitted on ``ranked``, documents it has not seen; report the curve.
 
-    The ranking is that at the default position of the dial, as the model is served.
+    The returned ranking is the one at the default position of the dial, as the model is served.
     """
-    found = fit_dial(ranked, truth, weights_L, context.settings.tail_cost)
-    if found is None:
+    fit = fit_dial(ranked, truth, weights_L, context.settings.tail_cost)
+    if fit is None:
         context.report(
             "fusion: no dial between P@k and PSP@k (--tail): the candidates have too few positives, or the fused score "
             "does not tell them from other candidates"
         )
         return fusion, ranked
-    dial, curve = found
+    dial, curve = fit
     context.build.facts["tail"] = {"default": dial.default, "reach": dial.reach, "curve": curve}
     if dial.reach:
-        some = [one for one in curve if one in curve[::2] or one["tail"] == dial.default]
-        shown = ", ".join(f"{one['tail']:g}: {one['P_at_1']:.1f} / {one['PSP_at_5']:.1f}" for one in some)
-        context.report(f"fusion: P@1 / PSP@5 at positions of the dial (tail): {shown}; default {dial.default:g}")
+        shown = [point for point in curve if point in curve[::2] or point["tail"] == dial.default]
+        points = ", ".join(f"{point['tail']:g}: {point['P_at_1']:.1f} / {point['PSP_at_5']:.1f}" for point in shown)
+        context.report(f"fusion: P@1 / PSP@5 at positions of the dial (tail): {points}; default {dial.default:g}")
     else:
         context.report("fusion: no weight of rare labels raises PSP@5 on validation, so the dial (tail) has no effect")
     turned = Shortlist.ranked(ranked.ids_NK, dial.turned(ranked.ids_NK, ranked.scores_NK, dial.default))
     return replace(fusion, dial=dial), turned
 
 
-def _instead(
+def _replacement(
     settings: FusionSettings, compared: dict[str, dict[str, float]], documents: dict[str, PerDocument]
 ) -> str | None:
     """Return the part that is served instead of the rule, or None.
@@ -157,7 +159,7 @@ def _without_validation(context: Context[FusionSettings], inputs: Inputs) -> Non
     context.build.facts |= {"documents": 0, "pairs": 0, "rule": "sum", "validation": {}}
 
 
-def _ranked(
+def _rankings(
     rule: Fusion, inputs: Inputs, gathered: Candidates, weights_L: F64, fitted: FittedFusion, families_N: I64
 ) -> dict[str, Shortlist]:
     """Rank by each score, by their sum, and by the fusion fitted on the other half of the families.
@@ -168,12 +170,12 @@ def _ranked(
     if rule.learns and families_N.max() > 0:
         halves = np.flatnonzero(families_N % 2 == 0), np.flatnonzero(families_N % 2 == 1)
         fits = [gathered.fit(rule, inputs, weights_L, half) for half in reversed(halves)]
-        crossed = [gathered.rank(own, half) for own, half in zip(fits, halves, strict=True)]
+        crossed = [gathered.rank(fit, half) for fit, half in zip(fits, halves, strict=True)]
         back = np.argsort(np.concatenate(halves))
         ranked[FUSION] = Shortlist.stack(crossed).rows(back)
     return ranked
 
 
-def _shown(figures: PerDocument) -> PerDocument:
+def _only_compared(figures: PerDocument) -> PerDocument:
     """Return the figures by which a fusion and its parts are compared."""
-    return PerDocument({m: figures.num[m] for m in _SHOWN}, {m: figures.den[m] for m in _SHOWN})
+    return PerDocument({m: figures.num[m] for m in _COMPARED}, {m: figures.den[m] for m in _COMPARED})

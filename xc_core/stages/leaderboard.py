@@ -25,23 +25,26 @@ _FITTED: Final = ("scores", "fusion")
 
 def run(context: Context[None]) -> None:
     """Collect the evaluations, test each against the best, write the table."""
-    others = context.others
-    assert others is not None
+    experiments = context.experiments
+    assert experiments is not None
     evaluated: dict[str, Evaluation] = {}
-    dos: list[str] = []
-    for recipe in others.recipes:
+    advice: list[str] = []
+    for recipe in experiments.recipes:
         try:
-            evaluated[recipe] = others.open(recipe, Evaluation)
+            evaluated[recipe] = experiments.open(recipe, Evaluation)
         except XCError as error:
             context.report(f"leaderboard: {recipe} is left out: {error.found}; do this: {error.do}")
-            dos.append(error.do)
+            advice.append(error.do)
     if not evaluated:
         raise MissingError(
             f"no evaluated recipe of {context.run.dataset}",
             expected="at least one that is up to date",
-            do=dos[0] if dos else f"xc train --dataset {context.run.dataset} --recipe ngame",
+            do=advice[0] if advice else f"xc train --dataset {context.run.dataset} --recipe ngame",
         )
-    rows = [_row(recipe, found, others.costs(recipe), others.machines(recipe)) for recipe, found in evaluated.items()]
+    rows = [
+        _row(recipe, evaluation, experiments.costs(recipe), experiments.machines(recipe))
+        for recipe, evaluation in evaluated.items()
+    ]
     largest = {name: max(row["passes"] for row in rows if row["group"] == name) for name in {r["group"] for r in rows}}
     rows.sort(key=lambda row: (largest[row["group"]], -(row["P_at_1"] or 0.0)))
     best: dict[str, str] = {}
@@ -53,12 +56,12 @@ def run(context: Context[None]) -> None:
     context.report(f"leaderboard: {counted(len(rows), 'recipe')}, best by P@1: {names}")
 
 
-def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]], machines: set[str]) -> dict[str, Any]:
+def _row(recipe: str, evaluation: Evaluation, costs: dict[str, dict[str, float]], machines: set[str]) -> dict[str, Any]:
     """Return metrics, intervals, what was learnt from and what was spent of one recipe."""
     trained = {f"{stage}_seconds": costs[stage].get("train_seconds") for stage in TRAINED}
     mined = sum(costs[stage].get("mining_seconds", 0.0) for stage in TRAINED)
-    known = [seconds for seconds in trained.values() if seconds is not None]
-    intervals, recalls, learnt = found.report["intervals"], found.report["index_recall"], found.learnt
+    measured = [seconds for seconds in trained.values() if seconds is not None]
+    intervals, recalls, learnt = evaluation.report["intervals"], evaluation.report["index_recall"], evaluation.learnt
     return {
         "recipe": recipe,
         "group": group(learnt.passes),
@@ -70,13 +73,13 @@ def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]], mac
         "machines": sorted(machines),
         **trained,
         **{f"{stage}_seconds": costs[stage].get("seconds") for stage in _FITTED},
-        **{name: found.metrics[name] for name in TABLE},
+        **{name: evaluation.metrics[name] for name in TABLE},
         "P_at_1_low": intervals["P_at_1"][0],
         "P_at_1_high": intervals["P_at_1"][1],
         "PSP_at_5_low": intervals["PSP_at_5"][0],
         "PSP_at_5_high": intervals["PSP_at_5"][1],
-        "train_seconds": sum(known) if known else None,
-        "mining_share": mined / sum(known) if known and sum(known) else None,
+        "train_seconds": sum(measured) if measured else None,
+        "mining_share": mined / sum(measured) if measured and sum(measured) else None,
         "peak_memory_mb": max((cost.get("peak_memory_mb", 0.0) for cost in costs.values()), default=None),
         "latency_p50_ms": costs["evaluation"].get("latency_p50_ms"),
         "latency_p99_ms": costs["evaluation"].get("latency_p99_ms"),
@@ -86,10 +89,10 @@ def _row(recipe: str, found: Evaluation, costs: dict[str, dict[str, float]], mac
 
 def _p_value(ours: Evaluation, theirs: Evaluation) -> float:
     """Return a two-sided paired randomisation p-value of P@1."""
-    own, other = ours.figures(), theirs.figures()
-    if own is None or other is None:
+    our_figures, their_figures = ours.figures(), theirs.figures()
+    if our_figures is None or their_figures is None:
         return float("nan")
-    difference = own.num["P_at_1"] - other.num["P_at_1"]
+    difference = our_figures.num["P_at_1"] - their_figures.num["P_at_1"]
     observed = abs(float(difference.sum()))
     rng = generator(0, "leaderboard")
     changed = difference[difference != 0]

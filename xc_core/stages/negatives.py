@@ -20,7 +20,7 @@ from xc_core.sampling.hard import HardNegatives
 from xc_core.shapes import Shortlist
 from xc_core.visible import counted
 
-_MEASURED: Final = 1000
+_RECALL_DOCUMENTS: Final = 1000
 """Documents on which the recall of the search is measured, at most; evenly spread."""
 
 
@@ -37,14 +37,16 @@ def _mine(context: Context[NegativesSettings]) -> None:
     corpus, embeddings, settings = context.read(Corpus), context.read(Embeddings), context.settings
     world = World.from_environment()
     rows_N = corpus.published_rows()
-    known = corpus.labels.rows(rows_N).union(corpus.filters.rows(rows_N))
+    excluded = corpus.labels.rows(rows_N).union(corpus.filters.rows(rows_N))
     doc_ND, label_LD = embeddings.documents_ND, embeddings.labels_LD
     index = spread(mining_part(settings.index.for_batches()), label_LD, world)
-    found = search_negatives(index, doc_ND, rows_N, known, settings.k)
-    HardNegatives(rows_N, found).write(context.build)
-    few = np.arange(0, len(rows_N), max(-(-len(rows_N) // _MEASURED), 1))
-    exact = search_negatives(spread(Exact(), label_LD, world), doc_ND, rows_N[few], known.rows(few), settings.k)
-    context.build.facts["recall"] = recall(found.rows(few), exact)
+    mined = search_negatives(index, doc_ND, rows_N, excluded, settings.k)
+    HardNegatives(rows_N, mined).write(context.build)
+    sample = np.arange(0, len(rows_N), max(-(-len(rows_N) // _RECALL_DOCUMENTS), 1))
+    exact = search_negatives(
+        spread(Exact(), label_LD, world), doc_ND, rows_N[sample], excluded.rows(sample), settings.k
+    )
+    context.build.facts["recall"] = recall(mined.rows(sample), exact)
     context.report(
         f"negatives: {settings.k} for each of {counted(len(rows_N), 'document')}, "
         f"search recall {context.build.facts['recall']:.3f}"

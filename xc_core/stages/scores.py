@@ -25,9 +25,9 @@ from xc_core.sampling import Noise
 from xc_core.scores import NewLabels, Query, Score, ScoreData, Scores, ScoresWriter
 from xc_core.scores.base import HasIndex
 
-_MEASURED: Final = 1000
+_QUERY_DOCUMENTS: Final = 1000
 """Validation documents on which figures such as the recall of an index are measured."""
-_MEASURED_AGAIN: Final = 100
+_QUERY_DOCUMENTS_EXTENDED: Final = 100
 """The same, after labels were added: an index differs little from the one that was measured on more."""
 
 
@@ -58,21 +58,21 @@ class Inputs:
 
     def noise(self, fold: str) -> Noise:
         """Return the noise distribution of a fold's negatives; raise ConfigError if there is none."""
-        found = self.tables.noise(fold)
-        if found is None:
+        noise = self.tables.noise(fold)
+        if noise is None:
             raise ConfigError(
                 "a score of the noise distribution, with a classifier whose negatives were drawn from none",
                 expected="classifier.negatives frequency or tree, and epochs above 0",
                 do="leave the score out: --set scores.noise=null",
             )
-        return found
+        return noise
 
 
 def run(context: Context[Mapping[str, Score]]) -> None:
     """Fit, measure and write each score."""
     inputs = Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
     writer = ScoresWriter(context.build, context.settings)
-    query = _measured(inputs, _MEASURED)
+    query = _figures_query(inputs, _QUERY_DOCUMENTS)
     for fold in inputs.tables.folds:
         data = inputs.of(fold, context)
         for name, score in context.settings.items():
@@ -84,10 +84,10 @@ def run(context: Context[Mapping[str, Score]]) -> None:
                     writer.figures[name] = figures
     writer.finish(inputs.tables.folds)
     recalls = ", ".join(
-        f"{name} {found[figure]:.3f}{of}"
-        for name, found in writer.figures.items()
-        for figure, of in (("recall", ""), ("document_recall", " (of documents)"))
-        if figure in found
+        f"{name} {figures[figure]:.3f}{suffix}"
+        for name, figures in writer.figures.items()
+        for figure, suffix in (("recall", ""), ("document_recall", " (of documents)"))
+        if figure in figures
     )
     fitted_times = f" on {len(inputs.tables.folds)} folds" if len(inputs.tables.folds) > 1 else ""
     context.report(f"scores: {', '.join(context.settings)} fitted{fitted_times}; search recall {recalls or '-'}")
@@ -96,23 +96,23 @@ def run(context: Context[Mapping[str, Score]]) -> None:
 def extend(context: Context[Mapping[str, Score]]) -> None:
     """Add labels that are new at the end to each score; no score is fitted again."""
     inputs = Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
-    old = Scores.open(context.old)
-    corpus, writer = inputs.corpus, ScoresWriter(context.build, old.parts)
-    query = _measured(inputs, _MEASURED_AGAIN)
-    for fold in old.folds:
-        fitted = old.fitted(fold.name)
-        known = next(iter(fitted.values())).num_labels
-        texts = partial(corpus.label_texts, known)
+    previous = Scores.open(context.previous)
+    corpus, writer = inputs.corpus, ScoresWriter(context.build, previous.parts)
+    query = _figures_query(inputs, _QUERY_DOCUMENTS_EXTENDED)
+    for fold in previous.folds:
+        fitted = previous.fitted(fold.name)
+        num_known = next(iter(fitted.values())).num_labels
+        texts = partial(corpus.label_texts, num_known)
         rows, foreseen = inputs.tables.rows(fold.name), inputs.tables.foreseen
-        new = NewLabels(known, texts, inputs.embeddings.labels_LD, rows, foreseen)
-        for name, score in old.parts.items():
+        new_labels = NewLabels(num_known, texts, inputs.embeddings.labels_LD, rows, foreseen)
+        for name, score in previous.parts.items():
             if score.per_fold or fold.final:
                 with working_on(f"score {name}"):
-                    extended = score.extended(fitted[name], new)
+                    extended = score.extended(fitted[name], new_labels)
                 writer.add(fold, name, extended)
                 if fold.final and (figures := extended.figures(query)):
                     writer.figures[name] = figures
-    writer.finish(old.folds)
+    writer.finish(previous.folds)
 
 
 def _for_batches(score: Score) -> Score:
@@ -122,7 +122,7 @@ def _for_batches(score: Score) -> Score:
     return score
 
 
-def _measured(inputs: Inputs, limit: int) -> Query:
+def _figures_query(inputs: Inputs, limit: int) -> Query:
     """Return validation documents, or train documents if there are none; never test documents."""
     rows = inputs.corpus.rows(VALIDATION)
     rows = (rows if len(rows) else inputs.corpus.rows(TRAIN))[:limit]

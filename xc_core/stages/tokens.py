@@ -26,7 +26,7 @@ def run(context: Context[TokensConfig]) -> None:
     failed: dict[str, XCError] = {}
     for name in context.settings.tokenizers:
         try:
-            if not _taken_over(context, name):
+            if not _reuse_store(context, name):
                 _tokenise(context, context.read(Corpus), name)
         except (DataError, MissingError, UnavailableError) as error:
             failed[name] = error
@@ -40,22 +40,23 @@ def extend(context: Context[TokensConfig]) -> None:
 
     A tokenizer that was left out before is left out again.
     """
-    corpus, files = context.read(Corpus), read_manifest(context.old).files
+    corpus, files = context.read(Corpus), read_manifest(context.previous).files
     for name in context.settings.tokenizers:
         if f"{store_name(name)}/{MANIFEST}" in files:
-            context.build.facts[name] = extend_tokens(context.build, context.old / store_name(name), corpus.label_texts)
+            store = context.previous / store_name(name)
+            context.build.facts[name] = extend_tokens(context.build, store, corpus.label_texts)
 
 
-def _taken_over(context: Context[TokensConfig], name: str) -> bool:
-    """Link a tokenizer's store of the present artefact, if a run would write the same again; return False if not."""
-    made, folder = read_made(context.old), store_name(name)
-    if not _unchanged(made, context, name) or not (context.old / folder / MADE).is_file():
+def _reuse_store(context: Context[TokensConfig], name: str) -> bool:
+    """Link a tokenizer's store of the present artefact if a run would write the same again; return True if linked."""
+    made, folder = read_made(context.previous), store_name(name)
+    if not _unchanged(made, context, name) or not (context.previous / folder / MADE).is_file():
         return False
     try:
-        files = verify(context.old / folder, kind=Tokenised.kind).files
+        files = verify(context.previous / folder, kind=Tokenised.kind).files
     except (CorruptError, MissingError):
         return False
-    link_files(context.old, context.build.path, [f"{folder}/{file}" for file in (*files, MANIFEST, MADE)])
+    link_files(context.previous, context.build.path, [f"{folder}/{file}" for file in (*files, MANIFEST, MADE)])
     context.build.facts[name] = made.facts[name]
     context.report(f"tokens: the tokens of the encoder {bare(name)} are kept, nothing changed for them")
     return True
@@ -67,12 +68,12 @@ def _unchanged(made: Made, context: Context[TokensConfig], name: str) -> bool:
     False if the whole artefact is up to date: then the run is forced. False after an extension, whose vocabulary is
     that of fewer labels.
     """
-    now, settings = context.build.origin, made.settings if isinstance(made.settings, dict) else {}
-    if made.fingerprint == now.fingerprint or EXTENDED_FROM in made.facts or name not in made.facts:
+    current, settings = context.build.origin, made.settings if isinstance(made.settings, dict) else {}
+    if made.fingerprint == current.fingerprint or EXTENDED_FROM in made.facts or name not in made.facts:
         return False
     parts = ("code", Corpus.kind, tokenizer_part(name))
     fields = ("max_tokens", "vocabulary") if name == FROM_CORPUS else ("max_tokens",)
-    return all(made.depends.get(part) == now.depends.get(part) for part in parts) and all(
+    return all(made.depends.get(part) == current.depends.get(part) for part in parts) and all(
         settings.get(field) == getattr(context.settings, field) for field in fields
     )
 
