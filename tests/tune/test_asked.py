@@ -88,15 +88,15 @@ def test_the_dataset_has_the_tokenizers_of_all_trials(workspace: Workspace, bert
     own = tuning(workspace, {"encoder.encoder.name": ["bag", str(bert)]}, encoder={"epochs": 0.0}).prepared()
     assert set(own.base.dataset.settings("tokens").tokenizers) >= {"wordpiece", str(bert)}
     with pytest.raises(MissingError, match="which the stage tokens left out"):
-        own.asked()  # the tiny model cannot encode these texts, so the study is refused before its first trial
+        own.definition()  # the tiny model cannot encode these texts, so the study is refused before its first trial
     own = tuning(workspace, RULE).prepared()
-    assert (own.asked()["pruner"], replace(own, prune=False).asked()["pruner"]) == ("lowest quarter", "none")
+    assert (own.definition()["pruner"], replace(own, prune=False).definition()["pruner"]) == ("lowest quarter", "none")
 
 
 def test_a_study_of_an_earlier_version_goes_on(workspace: Workspace, tmp_path: Path) -> None:
     """It was started without a digest of the token ids."""
     own = tuning(workspace, RULE).prepared()
-    asked = {name: value for name, value in own.asked().items() if name != "tokenisation"}
+    asked = {name: value for name, value in own.definition().items() if name != "tokenisation"}
     opened(tmp_path, own).set_user_attr("asked", asked)
     assert opened(tmp_path, own).user_attrs["asked"] == asked
     own.check_data(asked)
@@ -115,7 +115,7 @@ def test_a_trial_may_take_over_what_its_study_the_project_and_other_studies_have
     folders.insert(1, workspace.folder("encoder", "toy", "ngame"))
     for folder in (*folders, workspace.folder("encoder", "another", "ngame")):
         folder.mkdir(parents=True)
-    assert list(dict.fromkeys(own._others("encoder"))) == folders, "the nearest first"
+    assert list(dict.fromkeys(own._other_folders("encoder"))) == folders, "the nearest first"
 
 
 def test_a_trial_that_is_forgotten_leaves_nothing(workspace: Workspace) -> None:

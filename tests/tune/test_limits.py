@@ -126,7 +126,7 @@ def test_the_seconds_of_a_killed_trial_count(tune: Tune, project: Workspace, tmp
 
 
 def test_the_seconds_of_work_are_kept_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_EVERY", 0.005)
+    monkeypatch.setattr(limits, "_RECORD_SECONDS", 0.005)
     place = tmp_path / "seconds.json"
     with limits.counted(place, 3):
         wait_for(place.exists, 10, "the file")
@@ -344,7 +344,7 @@ def test_the_lowest_quarter_is_that_of_all_earlier_trials() -> None:
 def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "_FIRST", 1)
+    monkeypatch.setattr(study, "_WARMUP_TRIALS", 1)
     space = {"classifier.table.lr": [1e-8, 50.0], "classifier.seed": [0, 1, 2, 3, 4, 5]}
     assert tune(space, "--trials", "6", "--sampler", "random", scores__label_text="null").code == 0
     record = record_of(project)
@@ -440,7 +440,7 @@ def test_without_optuna_the_extra_is_named(tune: Tune, project: Workspace, monke
 def test_a_study_runs_once_at_a_time(tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     from xc_core.locks import locked
 
-    monkeypatch.setattr(study, "_LOOKED_AT", 0.0)
+    monkeypatch.setattr(study, "_PROBE_SECONDS", 0.0)
     with locked(study_folder(project, "toy", "ngame") / "lock", "it"):
         tune(LATE).refused(75, "the study ngame of toy", "wait for it to end")
 

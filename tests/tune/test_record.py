@@ -50,9 +50,9 @@ def test_the_best_is_the_highest_and_of_equal_ones_the_first() -> None:
 
 
 def test_a_trial_has_the_recipes_own_settings_only_if_it_says_so() -> None:
-    assert study(trial(0, 50.0), trial(1, 60.0)).own is None
+    assert study(trial(0, 50.0), trial(1, 60.0)).baseline is None
     record = study(trial(0, own=True), trial(1, 50.0), trial(2, 60.0, own=True))
-    assert record.own is record.trials[2], "one that is not done shows nothing"
+    assert record.baseline is record.trials[2], "one that is not done shows nothing"
 
 
 def test_stopped_trials_take_time_but_do_not_count() -> None:
@@ -185,7 +185,7 @@ def test_a_trial_with_the_settings_of_an_earlier_one_has_its_result_and_takes_no
     space = SimpleNamespace(distributions=dict, values=lambda params: params)
     tuning, made = SimpleNamespace(space=space, sampler="random", seed=0), SimpleNamespace(ask=lambda _: drawn)
     monkeypatch.setattr(_Running, "_end", lambda self, *one: ended.append(one))
-    _Running(cast(Any, tuning), Limits(9), tmp_path, cast(Any, made), [])._one(study(first))
+    _Running(cast(Any, tuning), Limits(9), tmp_path, cast(Any, made), [])._next_trial(study(first))
     assert first.taken and ended == [
         (drawn, replace(first, number=1, seconds=0.0, taken=(), why="same settings as trial 0"))
     ]

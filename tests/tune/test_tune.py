@@ -139,7 +139,7 @@ def test_trials_that_repeat_settings_do_not_count(tune: Tune, project: Workspace
 def test_a_sampler_that_draws_nothing_new_ends_the_study(
     tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "_REPEATS", 1)
+    monkeypatch.setattr(study, "_MAX_REPEATS", 1)
     assert tune({"fusion.rule.depth": [1, 2, 3, 4]}, "--trials", "4", "--sampler", "random").code == 0
     assert record_of(project).state == "the sampler draws nothing new"
 

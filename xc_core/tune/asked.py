@@ -24,7 +24,7 @@ from xc_core.tune.space import TRIAL_STAGES, Space, nested, present
 from xc_core.tune.trial import no_validation
 
 DIGESTS: Final = ("corpus", "tokenisation", "settings and code")
-"""Names in ``Tuning.asked`` whose values are hashes."""
+"""Names in ``Tuning.definition`` whose values are hashes."""
 _CORNERS: Final = 64
 """Combinations of the ends of all settings that are checked before the first trial."""
 
@@ -58,20 +58,20 @@ class Tuning:
         value that the recipe refuses or a trial that holds no documents out, UsageError for a setting that is both
         fixed and in the space.
         """
-        own, base = project.params.dataset(dataset), recipe
+        dataset_settings, base = project.params.dataset(dataset), recipe
         _check_apart(space, changes)
         declared = None if recipe in RECIPES else project.params.declared(dataset, recipe)
         if declared is not None:
             base, changes = declared[0], deep_merged(declared[1], changes)
-        experiment = Experiment(own, find_recipe(base))
+        experiment = Experiment(dataset_settings, find_recipe(base))
         typed = space.typed(present(plain(resolve(recipe, base, changes)), space.settings))
-        made = cls(
+        tuning = cls(
             project=project, dataset=dataset, recipe=recipe, base=experiment, changes=changes, space=typed, **rest
         )
-        for trial in made.corners():
+        for trial in tuning.corners():
             _check_held_out(trial)
             trial.require()
-        return made
+        return tuning
 
     def unused(self) -> list[str]:
         """Return the settings of the experiment in params.yaml that trials neither share nor draw.
@@ -79,29 +79,32 @@ class Tuning:
         They are those of a registered recipe, which trials change as it is registered.
         """
         _, declared = self.project.params.declared(self.dataset, self.recipe) or ("", {})
-        was, has = ({name.removesuffix(".kind") for name in dotted(own)} for own in (declared, self.changes))
-        return sorted(was - has - self.space.settings.keys())
+        names, shared = ({name.removesuffix(".kind") for name in dotted(part)} for part in (declared, self.changes))
+        return sorted(names - shared - self.space.settings.keys())
 
     def corners(self) -> Iterator[Recipe]:
         """Yield the recipes at ends of the space: each value once with the first of the others, then some at random.
 
         Raises ConfigError for a combination that the recipe refuses.
         """
-        probes = {name: own.probes for name, own in self.space.settings.items()}
+        probes = {name: choices.probes for name, choices in self.space.settings.items()}
         first = {name: values[0] for name, values in probes.items()}
-        drawn = generator(self.seed, "tune-corners")
+        random = generator(self.seed, "tune-corners")
         for values in [
-            *({**first, name: value} for name, every in probes.items() for value in every),
-            *({name: own[drawn.integers(len(own))] for name, own in probes.items()} for _ in range(_CORNERS)),
+            *({**first, name: value} for name, choices in probes.items() for value in choices),
+            *(
+                {name: choices[random.integers(len(choices))] for name, choices in probes.items()}
+                for _ in range(_CORNERS)
+            ),
         ]:
             yield resolve(self.recipe, self.base.recipe.name, deep_merged(dict(self.changes), nested(values)))
 
     def defaults(self) -> dict[str, Any] | None:
         """Return the settings of the recipe without a study, as a trial stores them; None if the space lacks them."""
-        whole = plain(resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
-        own = present(whole, self.space.settings)
-        labels = self.space.labels(own)
-        return labels if labels is not None and self.space.values(labels) == own else None
+        settings = plain(resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
+        values = present(settings, self.space.settings)
+        labels = self.space.labels(values)
+        return labels if labels is not None and self.space.values(labels) == values else None
 
     @cached_property
     def _by_tokenizer(self) -> dict[str, Recipe]:
@@ -121,10 +124,10 @@ class Tuning:
             raise no_validation(self.dataset)
         return replace(self, base=replace(self.base, dataset=self.project.params.dataset(self.dataset)))
 
-    def asked(self) -> dict[str, Any]:
+    def definition(self) -> dict[str, Any]:
         """Return what defines the study: if any of it changes, its trials cannot be compared with new ones."""
-        own = Experiment(self.base.dataset, resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
-        settings = [resolved(self.project, stage, own) for stage in TRIAL_STAGES]
+        experiment = Experiment(self.base.dataset, resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
+        settings = [resolved(self.project, stage, experiment) for stage in TRIAL_STAGES]
         content = {
             "dataset": self.dataset,
             "recipe": self.recipe,
@@ -138,29 +141,29 @@ class Tuning:
             **self._data(),
             "settings and code": hashlib.sha256(json.dumps(settings).encode()).hexdigest(),
         }
-        found: dict[str, Any] = json.loads(json.dumps(content))
-        return found
+        definition: dict[str, Any] = json.loads(json.dumps(content))
+        return definition
 
     def _data(self) -> dict[str, str]:
         """Return digests of the corpus, and of the token ids that the trials read; raise MissingError without them."""
-        encoder, trials = STAGES["encoder"], [replace(self.base, recipe=own) for own in self._by_tokenizer.values()]
-        stores = [depends(self.project, encoder, trial).get("tokens") for trial in trials]
+        trials = [replace(self.base, recipe=recipe) for recipe in self._by_tokenizer.values()]
+        stores = [depends(self.project, STAGES["encoder"], trial).get("tokens") for trial in trials]
         return {"corpus": self.project.digest("corpus", self.dataset), "tokenisation": content_hash(stores)}
 
-    def check_data(self, asked: Mapping[str, Any]) -> None:
+    def check_data(self, definition: Mapping[str, Any]) -> None:
         """Raise MovedError if the trials would read other data than those for which the study was started."""
         try:
-            now = self._data()
+            current = self._data()
         except MissingError as error:
             raise MovedError(
                 f"{error.found}, which another command removed",
                 expected=f"the data of the study {self.name} as long as it runs",
                 do="run the same command again: it makes what is missing, and the trials that are done count",
             ) from error
-        moved = [name for name, digest in now.items() if asked.get(name, digest) != digest]
-        if moved:
+        changed = [name for name, digest in current.items() if definition.get(name, digest) != digest]
+        if changed:
             raise MovedError(
-                f"another {' and '.join(moved)} of {self.dataset} than at the start of the study {self.name}",
+                f"another {' and '.join(changed)} of {self.dataset} than at the start of the study {self.name}",
                 expected="the same data for all trials, because they are compared with each other",
                 do=f"start another study, of the new data: xc tune --dataset {self.dataset} --study NAME ...",
             )
@@ -179,7 +182,8 @@ def _check_held_out(trial: Recipe) -> None:
 def _check_apart(space: Space, changes: Mapping[str, Any]) -> None:
     """Raise UsageError if a drawn value would replace a fixed one, also under its other name: encoder.loss.kind."""
     fixed = dotted(changes)
-    for name, own in space.settings.items():
-        drawn = (dotted(deep_merged(dict(changes), nested({name: value}))) for value in own.probes if value is not None)
+    for name, domain in space.settings.items():
+        probes = [value for value in domain.probes if value is not None]
+        drawn = (dotted(deep_merged(dict(changes), nested({name: value}))) for value in probes)
         if not all(fixed.items() <= values.items() for values in drawn):
             raise UsageError(f"{name} in --set and in the space", expected="one of them", do="drop one of the two")

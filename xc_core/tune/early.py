@@ -39,9 +39,9 @@ def early(trial: Trial, stage: str) -> Mapping[str, float] | None:
 
 
 def _figures(corpus: Corpus, embeddings: Embeddings, parts: list[tuple[I64, F32]]) -> dict[str, float] | None:
-    """Return the figures of documents, each ranked by its vector's products with L vectors; None if there are none.
+    """Return the figures of documents ranked by dot products with the label vectors; None if there are no documents.
 
-    Vectors that are one coordinate wider have a bias there. Filtered pairs are left out, as in an evaluation.
+    Label vectors that are one coordinate wider end with a bias. Filtered pairs are left out, as in an evaluation.
     """
     from xc_core.ann import Exact
     from xc_core.shapes import Shortlist
@@ -49,12 +49,12 @@ def _figures(corpus: Corpus, embeddings: Embeddings, parts: list[tuple[I64, F32]
     parts = [part for part in parts if len(part[0])]
     if not parts:
         return None
-    found = []
+    shortlists = []
     for documents, vectors_LD in parts:
         doc_ND, filters = np.ascontiguousarray(embeddings.documents_ND[documents]), corpus.filters.rows(documents)
         if vectors_LD.shape[1] > doc_ND.shape[1]:
             doc_ND = extended(doc_ND, 1.0)
-        deep = min(max(KS) + int(filters.counts_N.max(initial=0)), len(vectors_LD))
-        found.append(without(Exact().build(vectors_LD).search(doc_ND, deep), filters).top(max(KS)))
+        depth = min(max(KS) + int(filters.counts_N.max(initial=0)), len(vectors_LD))
+        shortlists.append(without(Exact().build(vectors_LD).search(doc_ND, depth), filters).top(max(KS)))
     truth = corpus.labels.rows(np.concatenate([documents for documents, _ in parts]))
-    return per_document(Shortlist.stack(found), truth, corpus.weights()).total()
+    return per_document(Shortlist.stack(shortlists), truth, corpus.weights()).total()

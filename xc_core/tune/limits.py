@@ -15,7 +15,7 @@ from xc_core.artifacts import write_file
 from xc_core.errors import StorageError
 from xc_core.leftovers import drop
 
-_EVERY: Final = 5.0
+_RECORD_SECONDS: Final = 5.0
 """Seconds between two records of the time that a trial has run."""
 
 
@@ -38,26 +38,26 @@ def stopped_after(seconds: float | None) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise TimeIsUpError
 
-    started, before = time.monotonic(), signal.signal(signal.SIGALRM, stop)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, min(seconds, threading.TIMEOUT_MAX))  # the timer takes no more
+    start, previous_handler = time.monotonic(), signal.signal(signal.SIGALRM, stop)
+    remaining, _ = signal.setitimer(signal.ITIMER_REAL, min(seconds, threading.TIMEOUT_MAX))  # the timer takes no more
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        if left:  # another timer of this process, which goes on
-            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - started), 0.001))
+        signal.signal(signal.SIGALRM, previous_handler)
+        if remaining:  # another timer of this process, which goes on
+            signal.setitimer(signal.ITIMER_REAL, max(remaining - (time.monotonic() - start), 0.001))
 
 
 @contextmanager
-def counted(place: Path, number: int) -> Iterator[None]:
-    """Keep the seconds that trial ``number`` has run in the file ``place`` during the block, up to 5 seconds behind."""
-    started, ended = time.monotonic(), threading.Event()
+def counted(path: Path, number: int) -> Iterator[None]:
+    """Keep the seconds that trial ``number`` has run in the file ``path`` during the block, up to 5 seconds behind."""
+    start, ended = time.monotonic(), threading.Event()
 
     def count() -> None:
-        while not ended.wait(_EVERY):
+        while not ended.wait(_RECORD_SECONDS):
             with suppress(StorageError):  # the trial itself meets it too
-                write_file(place, json.dumps({"trial": number, "seconds": round(time.monotonic() - started, 3)}))
+                write_file(path, json.dumps({"trial": number, "seconds": round(time.monotonic() - start, 3)}))
 
     thread = threading.Thread(target=count, name="seconds", daemon=True)
     thread.start()
@@ -66,12 +66,12 @@ def counted(place: Path, number: int) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        drop(place)
+        drop(path)
 
 
-def count_of_killed(place: Path, number: int) -> float:
+def count_of_killed(path: Path, number: int) -> float:
     """Return the seconds that trial ``number`` ran before its process was killed; 0 if none are recorded."""
     with suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # also of a file that is damaged
-        content = json.loads(place.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
         return float(content["seconds"]) if content["trial"] == number else 0.0
     return 0.0

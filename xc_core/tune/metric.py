@@ -60,9 +60,9 @@ def _weight(text: str, number: str) -> float:
     return weight
 
 
-def _error(text: str, why: str) -> UsageError:
+def _error(text: str, reason: str) -> UsageError:
     return UsageError(
-        f"--metric {text}{why}",
+        f"--metric {text}{reason}",
         expected=f"{MEAN}, one of {', '.join(FIGURES)}, or weights above 0 such as P@1=2,PSP@5=1",
         do="fix the value",
     )

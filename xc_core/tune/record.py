@@ -105,7 +105,7 @@ class StudyRecord:
         return sorted(done, key=lambda trial: (-(trial.value or 0.0), trial.number))
 
     @property
-    def own(self) -> TrialRecord | None:
+    def baseline(self) -> TrialRecord | None:
         """The trial of the recipe's own settings, if it is done."""
         return next((trial for trial in self.trials if trial.own and trial.state is State.DONE), None)
 
@@ -129,10 +129,10 @@ class StudyRecord:
         path = record_file(folder)
         try:
             content = json.loads(path.read_text("utf-8"))
-            trials = tuple(_trial(own) for own in content.pop("trials"))
-            found = cls(**content, trials=trials)
-            _ = found.dataset, found.origin["date"]  # by which MLflow finds its run
-            return found
+            trials = tuple(_trial(trial) for trial in content.pop("trials"))
+            record = cls(**content, trials=trials)
+            _ = record.dataset, record.origin["date"]  # by which MLflow finds its run
+            return record
         except FileNotFoundError as error:
             raise MissingError(f"no {path}", expected="the record of a study", do="xc tune ...") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # the last for JSON that is no object
@@ -142,8 +142,8 @@ class StudyRecord:
 
 
 def _trial(content: dict[str, Any]) -> TrialRecord:
-    known = {own.name for own in fields(TrialRecord)}
-    values = {name: value for name, value in content.items() if name in known}
+    names = {f.name for f in fields(TrialRecord)}
+    values = {name: value for name, value in content.items() if name in names}
     return TrialRecord(**{**values, "state": State(values["state"]), "taken": tuple(values["taken"])})
 
 

@@ -20,11 +20,11 @@ _SHOWN: Final = 10
 """Trials in the printed table."""
 
 
-def table(record: StudyRecord, most: int = _SHOWN) -> str:
-    """Return the ``most`` best trials as a Markdown table: objective, figures, settings, seconds."""
+def table(record: StudyRecord, limit: int = _SHOWN) -> str:
+    """Return the ``limit`` best trials as a Markdown table: objective, figures, settings, seconds."""
     names = list(record.asked["space"])
     head = ["trial", "objective", *FIGURES, *names, "used", "seconds"]
-    rows = [_row(trial, names) for trial in record.ranked()[:most]]
+    rows = [_row(trial, names) for trial in record.ranked()[:limit]]
     widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
     lines = [_aligned(head, widths), "| " + " | ".join("-" * width for width in widths) + " |"]
     return "\n".join([*lines, *(_aligned(row, widths) for row in rows)])
@@ -71,21 +71,22 @@ def summary(record: StudyRecord) -> str:
     if record.importances:
         shown = ", ".join(f"{name} {share:.2f}" for name, share in record.importances.items())
         lines.append(f"settings that matter (PED-ANOVA): {shown}")
-    if (own := record.own) is not None and own.value is not None and best.value is not None:
+    if (baseline := record.baseline) is not None and baseline.value is not None and best.value is not None:
         lines.append(
-            f"the recipe's own settings, trial {own.number}: {own.value:.2f}; the best: {best.value - own.value:+.2f}"
+            f"the recipe's own settings, trial {baseline.number}: {baseline.value:.2f}; "
+            f"the best: {best.value - baseline.value:+.2f}"
         )
     return "\n".join([*lines, f"train it:  {command(record, best)}"])
 
 
 def states(record: StudyRecord) -> dict[str, int]:
     """Return the number of trials in each state, without those that repeat another; states without trials left out."""
-    found = Counter(trial.state.value for trial in record.trials if not trial.repeats)
-    return {state.value: found[state.value] for state in State if found[state.value]}
+    counts = Counter(trial.state.value for trial in record.trials if not trial.repeats)
+    return {state.value: counts[state.value] for state in State if counts[state.value]}
 
 
-def note(record: StudyRecord, asked: str) -> str:
-    """Return the study as a lab note in Markdown; ``asked`` is the command line that ran it."""
+def note(record: StudyRecord, command_line: str) -> str:
+    """Return the study as a lab note in Markdown; ``command_line`` is the one that ran it."""
     best, origin = record.best, record.origin
     space = "\n".join(f"{name}: {json.dumps(spec)}" for name, spec in record.asked["space"].items())
     parts = [
@@ -93,13 +94,13 @@ def note(record: StudyRecord, asked: str) -> str:
         f"*{origin['date'][:10]}.*",
         f"**Question.** Which settings of `{record.asked['recipe']}` on {record.dataset} have the best {record.metric} "
         "on validation documents?",
-        f"**Command**, at commit {origin['commit'][:12]}, on {origin['machine']}:\n\n```\n{asked}\n```",
+        f"**Command**, at commit {origin['commit'][:12]}, on {origin['machine']}:\n\n```\n{command_line}\n```",
         f"**Space.**\n\n```yaml\n{space}\n```",
         f"**Result.** {_counts(record)}",
     ]
     if best is not None:
         parts += [table(record, len(record.trials)), *_findings(record, best)]
-    return "\n\n".join([*parts, *_rest(record), "**Conclusion.** (to be written)"]) + "\n"
+    return "\n\n".join([*parts, *_without_figures(record), "**Conclusion.** (to be written)"]) + "\n"
 
 
 def _counts(record: StudyRecord) -> str:
@@ -114,20 +115,20 @@ def _counts(record: StudyRecord) -> str:
 
 def _findings(record: StudyRecord, best: TrialRecord) -> list[str]:
     matter = ", ".join(f"`{name}` {share:.2f}" for name, share in record.importances.items())
-    found = [f"What matters (PED-ANOVA): {matter}."] if matter else []
-    own = record.own
-    if own is not None and own.value is not None and best.value is not None:
-        gain = f"{best.value - own.value:+.2f}"
-        found.insert(0, f"Trial {own.number} has the recipe's own settings; the best trial is {gain} above it.")
-    return [*found, f"The best trial, {best.number}, is trained by\n\n```\n{command(record, best)}\n```"]
+    lines = [f"What matters (PED-ANOVA): {matter}."] if matter else []
+    baseline = record.baseline
+    if baseline is not None and baseline.value is not None and best.value is not None:
+        gain = f"{best.value - baseline.value:+.2f}"
+        lines.insert(0, f"Trial {baseline.number} has the recipe's own settings; the best trial is {gain} above it.")
+    return [*lines, f"The best trial, {best.number}, is trained by\n\n```\n{command(record, best)}\n```"]
 
 
-def _rest(record: StudyRecord) -> list[str]:
+def _without_figures(record: StudyRecord) -> list[str]:
     """Return the trials without figures, one line each."""
-    rest = [trial for trial in record.ended if trial.state is not State.DONE]
+    others = [trial for trial in record.ended if trial.state is not State.DONE]
     lines = [
         f"- trial {trial.number} {trial.state.value} ({trial.why}): "
         + ", ".join(f"{name} {option_text(value)}" for name, value in trial.values.items())
-        for trial in rest
+        for trial in others
     ]
     return ["Trials without figures:\n\n" + "\n".join(lines)] if lines else []

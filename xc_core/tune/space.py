@@ -25,7 +25,7 @@ TRIAL_STAGES: Final = tuple(
     STAGES[name] for name in _NAMES[: _NAMES.index("fusion") + 1] if STAGES[name].scope == "experiment"
 )
 """The stages of a trial, whose settings a space may hold: those of an experiment, up to the fusion."""
-_MEASURED: Final = {
+_FIXES_FIGURES: Final = {
     "encoder.refit": "the documents that trials are judged by",
     "classifier.refit": "the documents that trials are judged by",
     "classifier.enough": "the documents that trials are judged by",
@@ -60,11 +60,11 @@ class Choices:
 
     def label(self, value: Any) -> Any:
         """Return how a value is stored in the study; None if it is not one of the choices."""
-        return next((_label(own) for own in self.values if _label(own) == _label(value)), None)
+        return next((_label(choice) for choice in self.values if _label(choice) == _label(value)), None)
 
     def value(self, label: Any) -> Any:
         """Return the value of a stored label."""
-        return next(own for own in self.values if _label(own) == label)
+        return next(choice for choice in self.values if _label(choice) == label)
 
     def typed(self, present: Any) -> Choices:
         """Return the choices themselves."""
@@ -83,30 +83,30 @@ class Range:
     high: float
     log: bool = False
     step: float | None = None
-    whole: bool = False
+    integer: bool = False
 
     @property
     def probes(self) -> tuple[Any, ...]:
         """Values to check before the first trial: both ends, as fractions if trials draw fractions."""
-        return (self.low, self.high) if self.whole else (float(self.low), float(self.high))
+        return (self.low, self.high) if self.integer else (float(self.low), float(self.high))
 
     @property
     def size(self) -> int | None:
         """The number of values; None for a continuous range."""
-        step = self.step or (1 if self.whole else None)
+        step = self.step or (1 if self.integer else None)
         return None if step is None else 1 + math.floor((self.high - self.low) / step + 1e-9)
 
     def distribution(self) -> BaseDistribution:
         """Return Optuna's form."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
-        if self.whole:
+        if self.integer:
             return IntDistribution(int(self.low), int(self.high), log=self.log, step=int(self.step or 1))
         return FloatDistribution(self.low, self.high, log=self.log, step=self.step)
 
     def label(self, value: Any) -> Any:
         """Return a value as it is stored in the study; None if it is not in the range."""
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+        if isinstance(value, bool) or not isinstance(value, int if self.integer else int | float):
             return None
         steps = (value - self.low) / self.step if self.step else 0.0
         return value if self.low <= value <= self.high and math.isclose(steps, round(steps), abs_tol=1e-9) else None
@@ -116,13 +116,13 @@ class Range:
 
         Optuna adds up steps: 0.1 + 2 * 0.1 is 0.30000000000000004, the same setting as 0.3.
         """
-        if self.whole:
+        if self.integer:
             return label
         return min(max(float(f"{label:.12g}" if self.step else f"{label:.4g}"), self.low), self.high)
 
     def typed(self, present: Any) -> Range:
         """Return the range with fractions if the setting's ``present`` value is one, even if its ends are whole."""
-        return replace(self, whole=self.whole and not isinstance(present, float))
+        return replace(self, integer=self.integer and not isinstance(present, float))
 
     def plain(self) -> Any:
         """Return what the space file has."""
@@ -168,12 +168,12 @@ class Space:
     @property
     def size(self) -> int | None:
         """The number of combinations; None if a range is continuous."""
-        sizes = [own.size for own in self.settings.values()]
+        sizes = [domain.size for domain in self.settings.values()]
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """Return Optuna's form of every setting."""
-        return {name: own.distribution() for name, own in self.settings.items()}
+        return {name: domain.distribution() for name, domain in self.settings.items()}
 
     def values(self, labels: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a trial's stored labels."""
@@ -181,16 +181,16 @@ class Space:
 
     def labels(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return values as a trial stores them; None if one of them is not in the space or missing."""
-        found = {name: own.label(values[name]) for name, own in self.settings.items() if name in values}
-        return found if len(found) == len(self.settings) and None not in found.values() else None
+        labels = {name: domain.label(values[name]) for name, domain in self.settings.items() if name in values}
+        return labels if len(labels) == len(self.settings) and None not in labels.values() else None
 
     def typed(self, present: Mapping[str, Any]) -> Space:
         """Return the space with ranges of fractions for settings whose ``present`` value is a fraction."""
-        return Space({name: own.typed(present.get(name)) for name, own in self.settings.items()})
+        return Space({name: domain.typed(present.get(name)) for name, domain in self.settings.items()})
 
     def plain(self) -> dict[str, Any]:
         """Return the content of the space file."""
-        return {name: own.plain() for name, own in self.settings.items()}
+        return {name: domain.plain() for name, domain in self.settings.items()}
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,9 +234,9 @@ def _check_name(name: object, where: str) -> None:
         raise ConfigError(
             f"{name}{nearest(stage, allowed)}", expected=f"one of {', '.join(allowed)}", do="fix the name", where=where
         )
-    if name in _MEASURED:
+    if name in _FIXES_FIGURES:
         raise ConfigError(
-            f"{name}, which changes {_MEASURED[name]}",
+            f"{name}, which changes {_FIXES_FIGURES[name]}",
             expected="settings under which trials can be compared",
             do=f"drop it, or fix it for all trials: --set {name}=VALUE",
             where=where,
@@ -262,10 +262,10 @@ def _read(spec: Any, where: str) -> Choices | Range:
 
 
 def _choices(values: Any, where: str) -> Choices:
-    known: set[str] = set()
+    labels: set[str] = set()
     with suppress(TypeError):  # of a date, which no setting takes
-        known = {json.dumps(_label(value)) for value in values} if isinstance(values, list) else known
-    if len(known) < 2 or len(known) != len(values):
+        labels = {json.dumps(_label(value)) for value in values} if isinstance(values, list) else labels
+    if len(labels) < 2 or len(labels) != len(values):
         raise ConfigError(f"{shown(values)}", expected="a list of at least two values, each once", do=_FIX, where=where)
     return Choices(tuple(values))
 
@@ -274,8 +274,8 @@ def _range(spec: dict[str, Any], where: str) -> Range:
     log = "log" in spec
     ends, step = spec["log" if log else "range"], spec.get("step")
     numbers = [*ends, *([] if step is None else [step])] if isinstance(ends, list) and len(ends) == 2 else []
-    fine = numbers and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
-    if not fine or ends[0] >= ends[1]:
+    valid = numbers and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+    if not valid or ends[0] >= ends[1]:
         raise ConfigError(
             f"{shown(spec)}", expected="two numbers, the lower one first", do="fix the numbers", where=where
         )

@@ -25,7 +25,7 @@ _LOCKED: Final = "database is locked"
 """What sqlite says if another process has had the file locked for 5 seconds."""
 _CHANGED: Final = {"settings and code": "version of the code of a stage, of a default or of a model's files"}
 """Names of ``DIGESTS`` in a message, if they do not say enough."""
-_ENOUGH: Final = 10
+_MIN_TRIALS: Final = 10
 """Trials from which importances are estimated."""
 
 
@@ -105,14 +105,14 @@ def opened(folder: Path, tuning: Tuning) -> Study:
             load_if_exists=True,
             pruner=optuna.pruners.NopPruner(),  # ``study.is_low`` decides
         )
-        before = _asked_before(study)
+        stored = _stored_definition(study)
         study.get_trials(deepcopy=False)  # reads all that it has stored as JSON
     except (RuntimeError, ValueError, LookupError, TypeError) as error:
         raise unreadable(folder, error) from error
-    asked = tuning.asked()
-    if before is not None and any(asked.get(name) != value for name, value in before.items()):
-        raise _other(tuning, before, asked)
-    if before is None:
+    definition = tuning.definition()
+    if stored is not None and any(definition.get(name) != value for name, value in stored.items()):
+        raise _definition_error(tuning, stored, definition)
+    if stored is None:
         code = project_checkout(tuning.project.root)
         origin = {
             "machine": machine(),
@@ -121,37 +121,37 @@ def opened(folder: Path, tuning: Tuning) -> Study:
             "changed": code.changes,
         }
         study.set_user_attr("origin", origin)
-        study.set_user_attr("asked", asked)
+        study.set_user_attr("asked", definition)
     return study
 
 
-def _asked_before(study: Study) -> Mapping[str, Any] | None:
+def _stored_definition(study: Study) -> Mapping[str, Any] | None:
     """Return what a study was started with, None for a new one; raise TypeError if it cannot be that."""
-    before, origin = (study.user_attrs.get(name) for name in ("asked", "origin"))
-    if before is not None and not (isinstance(before, dict) and isinstance(origin, dict)):
+    stored, origin = (study.user_attrs.get(name) for name in ("asked", "origin"))
+    if stored is not None and not (isinstance(stored, dict) and isinstance(origin, dict)):
         raise TypeError("no settings of a study")
-    return before
+    return stored
 
 
-def _other(tuning: Tuning, before: Mapping[str, Any], asked: Mapping[str, Any]) -> UsageError:
+def _definition_error(tuning: Tuning, stored: Mapping[str, Any], definition: Mapping[str, Any]) -> UsageError:
     """Return the error for a study that was started with other settings, naming what differs."""
-    differing = [name for name in before if before[name] != asked.get(name)]
+    differing = [name for name in stored if stored[name] != definition.get(name)]
     shown = [name for name in differing if name not in DIGESTS]
-    parts = [f"{name} ({_difference(before[name], asked.get(name))})" for name in shown]
+    parts = [f"{name} ({_difference(stored[name], definition.get(name))})" for name in shown]
     parts = parts or [_CHANGED.get(name, name) for name in differing]
-    own = "give the new study a name of its own: --study NAME"
+    new_study = "give the new study a name of its own: --study NAME"
     return UsageError(
         f"a study {tuning.name!r} of {tuning.dataset} with another {', '.join(parts)}",
         expected="what the study was started with, because its trials are compared with each other",
-        do=f"repeat its first command, or {own}" if shown else own,
+        do=f"repeat its first command, or {new_study}" if shown else new_study,
     )
 
 
-def _difference(before: Any, now: Any) -> str:
+def _difference(old: Any, new: Any) -> str:
     """Return what differs: names for mappings, values otherwise."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        return ", ".join(name for name in sorted({*before, *now}) if before.get(name) != now.get(name))
-    return f"{before} before, {now} now"
+    if isinstance(old, dict) and isinstance(new, dict):
+        return ", ".join(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
+    return f"{old} before, {new} now"
 
 
 def importances(study: Study) -> dict[str, float]:
@@ -164,7 +164,7 @@ def importances(study: Study) -> dict[str, float]:
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
-    if len(done) < _ENOUGH or len({trial.value for trial in done}) < 2:
+    if len(done) < _MIN_TRIALS or len({trial.value for trial in done}) < 2:
         return {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Optuna warns of settings that never varied

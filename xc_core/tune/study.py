@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 Watcher = Callable[[StudyRecord], None]
 _ABORTING: Final = (BusyError, StorageError, MissingError, MovedError, CorruptError)
-"""Errors that another trial would meet too: they end the command, and the trial is tried again."""
-_IN_A_ROW: Final = 3
-"""Failed trials in a row that end the command: then the settings are hardly the reason."""
-_REPEATS: Final = 50
+"""Errors that any other trial would raise too: they end the command, and the trial is tried again later."""
+_MAX_FAILED_IN_A_ROW: Final = 3
+"""Failed trials in a row that end the command, because the settings are then unlikely to be the cause."""
+_MAX_REPEATS: Final = 50
 """Trials in a row with settings of earlier ones that end the study; such a trial takes no time."""
-_LOWEST: Final = 0.25
+_PRUNED_SHARE: Final = 0.25
 """Share of the trials that the pruner ends at each stage."""
-_FIRST: Final = 5
+_WARMUP_TRIALS: Final = 5
 """Trials before the pruner begins."""
-_LOOKED_AT: Final = 1.0
-"""Seconds to wait for the lock of a study: another ``xc tune`` holds it for a moment to see whether the study runs."""
+_PROBE_SECONDS: Final = 1.0
+"""Seconds to wait for the lock of a study: another ``xc tune`` holds it for a moment to check if the study runs."""
 _RECORD: Final = "record"
 _KILLED: Final = "killed"
 """Attribute of a study: seconds that killed trials ran, by their numbers."""
@@ -68,18 +68,18 @@ def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> St
     a trial if it is not of its settings, or if three trials in a row fail, and what ``answering`` raises.
     """
     folder = study_folder(tuning.project, tuning.dataset, tuning.name)
-    own = study_lock(tuning.project, tuning.dataset, tuning.name, patience=_LOOKED_AT)
-    with own, working(tuning.project, tuning.dataset), answering(folder):
+    lock = study_lock(tuning.project, tuning.dataset, tuning.name, patience=_PROBE_SECONDS)
+    with lock, working(tuning.project, tuning.dataset), answering(folder):
         running = _Running(tuning, limits, folder, opened(folder, tuning), list(watchers))
         try:
             with answering(folder):  # here too, so that the handlers below see the errors that it makes
                 return running.finish(running.until_done())
         except (TimeIsUpError, KeyboardInterrupt, *_ABORTING) as error:
-            done = running.finish("stopped")
+            record = running.finish("stopped")
             if not isinstance(error, TimeIsUpError):
                 raise
             report("tune: the budget is used up; the trial that ran was cut and goes on with a larger --budget")
-            return done
+            return record
         except Exception:
             running.finish("failed")
             raise
@@ -105,33 +105,33 @@ class _Running:
             tried = {_key(trial.values) for trial in record.ended}
             if len(tried) >= self.limits.trials:
                 return "all trials done"
-            if _repeats(record.ended) >= _REPEATS:
+            if _repeats(record.ended) >= _MAX_REPEATS:
                 return "the sampler draws nothing new"
             if self.limits.seconds is not None and record.seconds >= self.limits.seconds:
                 return "budget used up"
             if self.tuning.space.size is not None and len(tried) >= self.tuning.space.size:
                 return "all combinations tried"
-            self._one(record)
+            self._next_trial(record)
 
     @property
-    def _seconds(self) -> Path:
+    def _seconds_file(self) -> Path:
         return self.folder / "seconds.json"
 
     def record(self, state: str) -> StudyRecord:
         """Return the record of the study."""
-        asked, origin = (self.study.user_attrs[name] for name in ("asked", "origin"))
-        ran, drawn = self.study.user_attrs.get(_KILLED, {}), self.study.get_trials(deepcopy=False)
+        definition, origin = (self.study.user_attrs[name] for name in ("asked", "origin"))
+        killed, stored = self.study.user_attrs.get(_KILLED, {}), self.study.get_trials(deepcopy=False)
         try:
-            recorded = [_recorded(one, ran.get(str(one.number), 0.0)) for one in drawn]
+            recorded = [_recorded(trial, killed.get(str(trial.number), 0.0)) for trial in stored]
         except (ValueError, LookupError, TypeError) as error:
             raise unreadable(self.folder, error) from error
-        trials = (replace(own, values=self.tuning.space.values(own.values)) for own in recorded if own)
+        trials = (replace(trial, values=self.tuning.space.values(trial.values)) for trial in recorded if trial)
         return StudyRecord(
             name=self.tuning.name,
-            asked=asked,
+            asked=definition,
             metric=str(self.tuning.metric),
             origin=origin,
-            trials=tuple(replace(own, folder=own.folder or self._trial(own.values).name) for own in trials),
+            trials=tuple(replace(trial, folder=trial.folder or self._trial(trial.values).name) for trial in trials),
             state=state,
         )
 
@@ -150,41 +150,44 @@ class _Running:
         for frozen in trials:
             if frozen.state is TrialState.RUNNING:
                 report(f"tune: trial {frozen.number} was killed; its settings are tried again")
-                known = frozen.system_attrs.get("fixed_params") or frozen.params
-                if known.keys() == self.tuning.space.settings.keys():  # else they are drawn again, from the same seed
-                    self.study.enqueue_trial(known)
-                ran = self.study.user_attrs.get(_KILLED, {})
-                seconds = count_of_killed(self._seconds, frozen.number)
-                self.study.set_user_attr(_KILLED, {**ran, str(frozen.number): seconds})
+                params = frozen.system_attrs.get("fixed_params") or frozen.params
+                if params.keys() == self.tuning.space.settings.keys():  # else they are drawn again, from the same seed
+                    self.study.enqueue_trial(params)
+                killed_seconds = self.study.user_attrs.get(_KILLED, {})
+                seconds = count_of_killed(self._seconds_file, frozen.number)
+                self.study.set_user_attr(_KILLED, {**killed_seconds, str(frozen.number): seconds})
                 self.study.tell(frozen.number, state=TrialState.FAIL)
-        if not trials and (own := self.tuning.defaults()) is not None:
-            self.study.enqueue_trial(own)
+        if not trials and (defaults := self.tuning.defaults()) is not None:
+            self.study.enqueue_trial(defaults)
         elif not trials:
             report("tune: the recipe's own settings are not in the space, so no trial shows what it reaches as it is")
 
-    def _one(self, record: StudyRecord) -> None:
-        """Draw a trial and run it; one with the settings of an earlier trial takes its result over."""
+    def _next_trial(self, record: StudyRecord) -> None:
+        """Draw a trial and run it; if an earlier trial had the same settings, copy its result."""
         self.study.sampler = sampler(self.tuning.sampler, derive(self.tuning.seed, "tune", len(record.ended)))
         drawn = self.study.ask(self.tuning.space.distributions())
         values = self.tuning.space.values(drawn.params)
         report(f"tune: trial {drawn.number}: " + ", ".join(f"{name} {value}" for name, value in values.items()))
-        same = next((own for own in record.ended if _key(own.values) == _key(values)), None)
-        if same is None:
-            left = None if self.limits.seconds is None else self.limits.seconds - record.seconds
-            self._try(drawn, values, left, record.ended)
+        earlier = next((trial for trial in record.ended if _key(trial.values) == _key(values)), None)
+        if earlier is None:
+            remaining = None if self.limits.seconds is None else self.limits.seconds - record.seconds
+            self._try(drawn, values, remaining, record.ended)
         else:
-            why = f"{SAME} {same.number}"
-            self._end(drawn, replace(same, number=drawn.number, seconds=0.0, taken=(), why=why))
+            reason = f"{SAME} {earlier.number}"
+            self._end(drawn, replace(earlier, number=drawn.number, seconds=0.0, taken=(), why=reason))
 
-    def _try(self, drawn: Drawn, values: Mapping[str, Any], left: float | None, earlier: Sequence[TrialRecord]) -> None:
-        """Run a trial for at most ``left`` seconds, and store how it ended, whatever happens."""
+    def _try(
+        self, drawn: Drawn, values: Mapping[str, Any], seconds: float | None, earlier: Sequence[TrialRecord]
+    ) -> None:
+        """Run a trial for at most ``seconds``, and store how it ended, whatever happens."""
         trial = self._trial(values)
-        own, started = drawn.params == self.tuning.defaults(), time.monotonic()
-        blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=drawn.params, own=own, folder=trial.name)
-        end, asked = None if left is None else started + left, self.study.user_attrs["asked"]
-        attempt = _Attempt(self.tuning, trial, blank, end, asked, earlier)
+        params, start = drawn.params, time.monotonic()
+        own = params == self.tuning.defaults()
+        blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=params, own=own, folder=trial.name)
+        deadline, definition = None if seconds is None else start + seconds, self.study.user_attrs["asked"]
+        attempt = _Attempt(self.tuning, trial, blank, deadline, definition, earlier)
         try:
-            with counted(self._seconds, drawn.number):
+            with counted(self._seconds_file, drawn.number):
                 attempt.run()
             self.failed = 0
         except (TimeIsUpError, KeyboardInterrupt, *_ABORTING):
@@ -193,10 +196,10 @@ class _Running:
         except Exception as error:
             self.failed += 1
             attempt.record = replace(attempt.record, state=State.FAILED, why=in_words(error))
-            if self.failed == _IN_A_ROW:
+            if self.failed == _MAX_FAILED_IN_A_ROW:
                 raise
         finally:
-            self._end(drawn, replace(attempt.record, seconds=round(time.monotonic() - started, 3)))
+            self._end(drawn, replace(attempt.record, seconds=round(time.monotonic() - start, 3)))
 
     def _trial(self, values: Mapping[str, Any]) -> Trial:
         """Return the trial of drawn settings."""
@@ -214,19 +217,19 @@ class _Running:
         else:
             self.study.tell(drawn, state=TrialState.PRUNED if record.state is State.PRUNED else TrialState.FAIL)
         report(f"tune: {_line(record, self.tuning)}")
-        now = self.record("running")
-        self._tidy(now, record.folder)
-        self._show(now)
+        current = self.record("running")
+        self._tidy(current, record.folder)
+        self._show(current)
 
     def _tidy(self, record: StudyRecord, last: str = "") -> None:
         """Delete the artefacts of all trials but the best, the last one, and one that was stopped and goes on."""
         ended = {trial.folder for trial in record.ended}
-        kept = {trial.folder for trial in record.ranked()[: self.limits.keep]} | {last}
-        kept |= {trial.folder for trial in record.trials if not trial.ended and trial.folder not in ended}
+        keep = {trial.folder for trial in record.ranked()[: self.limits.keep]} | {last}
+        keep |= {trial.folder for trial in record.trials if not trial.ended and trial.folder not in ended}
         workspace = Workspace(self.folder)
-        for place in workspace.data.glob(f"{self.tuning.dataset}/trial-*"):
-            if place.name not in kept:
-                forget(workspace, self.tuning.dataset, place.name)
+        for folder in workspace.data.glob(f"{self.tuning.dataset}/trial-*"):
+            if folder.name not in keep:
+                forget(workspace, self.tuning.dataset, folder.name)
 
     def _show(self, record: StudyRecord) -> None:
         """Write the record and call the watchers; one that fails is reported and not called again."""
@@ -247,9 +250,9 @@ class _Attempt:
     trial: Trial
     record: TrialRecord
     """What is known so far."""
-    end: float | None
+    deadline: float | None
     """When the budget ends, on the monotonic clock."""
-    asked: Mapping[str, Any]
+    definition: Mapping[str, Any]
     """What the study was started with."""
     earlier: Sequence[TrialRecord] = ()
     """The trials that ended before."""
@@ -260,25 +263,25 @@ class _Attempt:
         Raises MovedError if the data of the study change.
         """
         for stage in TRIAL_STAGES:
-            self.tuning.check_data(self.asked)
-            with stopped_after(None if self.end is None else self.end - time.monotonic()):
+            self.tuning.check_data(self.definition)
+            with stopped_after(None if self.deadline is None else self.deadline - time.monotonic()):
                 if self.trial.run(stage):
                     self.record = replace(self.record, taken=(*self.record.taken, stage.name))
                 figures = early(self.trial, stage.name) if self.tuning.prune else None
             if figures is not None and self._prunes(stage.name, figures):
                 return
-        self.tuning.check_data(self.asked)
+        self.tuning.check_data(self.definition)
         self._judge(self.trial.result())
 
     def _prunes(self, stage: str, figures: Mapping[str, float]) -> bool:
         """Record the objective of one score alone; return True if the trial is to end here."""
         value = round(self.tuning.metric.value(figures), 4)  # as it is stored, so that equal figures stay equal
         self.record = replace(self.record, early={**self.record.early, stage: value})
-        others = [own.early[stage] for own in self.earlier if stage in own.early and not own.repeats]
-        if not is_low(value, others):
+        earlier = [trial.early[stage] for trial in self.earlier if stage in trial.early and not trial.repeats]
+        if not is_low(value, earlier):
             return False
-        why = f"one of the lowest after {stage}: {value:.2f}"
-        self.record = replace(self.record, state=State.PRUNED, why=why)
+        reason = f"one of the lowest after {stage}: {value:.2f}"
+        self.record = replace(self.record, state=State.PRUNED, why=reason)
         return True
 
     def _judge(self, result: Result) -> None:
@@ -296,14 +299,14 @@ class _Attempt:
         )
 
 
-def is_low(value: float, others: Sequence[float]) -> bool:
+def is_low(value: float, earlier: Sequence[float]) -> bool:
     """Return True if a figure is in the lowest quarter of those of earlier trials, pruned ones included.
 
     Optuna's percentile pruner looks at trials that ran to their end, so it prunes more and more of a study (half of 50
     random trials), and it compares the best figure of a trial so far with figures of one stage.
     """
-    known = [other for other in others if math.isfinite(other)]
-    return len(known) >= _FIRST and bool(value < np.quantile(known, _LOWEST))
+    finite = [figure for figure in earlier if math.isfinite(figure)]
+    return len(finite) >= _WARMUP_TRIALS and bool(value < np.quantile(finite, _PRUNED_SHARE))
 
 
 def _recorded(frozen: Any, seconds: float) -> TrialRecord | None:

@@ -30,11 +30,11 @@ _STATE: Final = ("run", "cost", "lock")
 class _OneExperiment(ParamsFile):
     """Stands for params.yaml in the folder of a study: the trial that runs is the only experiment."""
 
-    own: Experiment
+    trial_experiment: Experiment
 
     def partition(self, dataset: str, recipe: str | None) -> Partition:
         """Return the trial, or its dataset."""
-        return self.own.dataset if recipe is None else self.own
+        return self.trial_experiment.dataset if recipe is None else self.trial_experiment
 
     def train_command(self, dataset: str, recipe: str) -> str:
         """Return what to do if the data of the study changed: its trials cannot be compared with new ones."""
@@ -99,11 +99,11 @@ class Trial(Workspace):
 
     def run(self, stage: Stage) -> bool:
         """Run one stage, or take over its result; return True if another experiment had it."""
-        taken = adopt(self, stage, self.experiment, self._others(stage.name))
+        adopted = adopt(self, stage, self.experiment, self._other_folders(stage.name))
         run_stage(self, stage.name, self.dataset, self.name)
-        return taken is not None
+        return adopted is not None
 
-    def _others(self, stage: str) -> Iterator[Path]:
+    def _other_folders(self, stage: str) -> Iterator[Path]:
         """Yield where other experiments of the dataset have their artefact: this study, the project, other studies."""
         yield from sorted(self.data.glob(f"{self.dataset}/*/{stage}"))
         yield from sorted(self.project.data.glob(f"{self.dataset}/*/{stage}"))
