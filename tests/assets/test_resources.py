@@ -252,7 +252,7 @@ def test_a_lock_file_that_another_dvc_was_writing_is_left_to_it(
     asked(code=1)
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: lock.write_text("stages: [") and run(*a, **k))
-    monkeypatch.setattr(dvc_lock, "_alone", lambda _: nullcontext(lock.write_text(whole)))
+    monkeypatch.setattr(dvc_lock, "_dvc_lock", lambda _: nullcontext(lock.write_text(whole)))
     with pytest.raises(UnavailableError):
         Dvc(root=str(tmp_path)).record("encoder", "toy", "ngame")
     assert lock.read_text() == whole

@@ -37,7 +37,7 @@ from xc_core.visible import counted
 _EXTENDED = [stage.name for stage in versioned_stages("experiment") if stage.name not in ("encoder", "model")]
 _OPTIONAL = "audit"
 """A stage that other stages do not read, so a model may be without it."""
-_TEXTS = [pl.col(name).fill_null("") for name in ("title", "content")]
+_LABEL_TEXTS = [pl.col(name).fill_null("") for name in ("title", "content")]
 """The texts of a label; an absent one is an empty one."""
 
 
@@ -54,15 +54,15 @@ class Added:
 def add_labels(workspace: Workspace, path: Path, dataset: str, recipe: str | None = None) -> Added:
     """Add the labels of a file to a dataset, and to the models of one recipe or, by default, of all that have one.
 
-    Nothing changes on an error. A label that is there with the same text is left as it is, so a command that was killed
-    can be given again. Raises DataError for the first wrong row, MovedError for a model that is out of date, BusyError
-    if another command is changing the dataset.
+    Nothing changes on an error. A label that the dataset has with the same text stays as it is, so a command that was
+    killed can be repeated. Raises DataError for the first wrong row, MovedError for a model that is out of date,
+    BusyError if another command is changing the dataset.
     """
-    own = workspace.params.dataset(dataset).corpus
-    given = read_labels(path, own.read_options(), Allowed.parse(own.allow))
+    settings = workspace.params.dataset(dataset).corpus
+    file_labels = read_labels(path, settings.read_options(), Allowed.parse(settings.allow))
     recipes = _extendable(workspace, dataset, recipe)
     with artifacts.hashed_once():
-        added = _add_to_corpus(workspace, dataset, given, path)
+        added = _add_to_corpus(workspace, dataset, file_labels, path)
         _extend_tokens(workspace, dataset)
         for name in recipes:
             extend(workspace, dataset, name)
@@ -88,79 +88,82 @@ def extend(workspace: Workspace, dataset: str, recipe: str) -> None:
     run_stage(workspace, "model", dataset, recipe, refresh=True)
 
 
-def _new(given: pl.DataFrame, corpus: Corpus, dataset: str) -> pl.DataFrame:
+def _new_labels(file_labels: pl.DataFrame, corpus: Corpus, dataset: str) -> pl.DataFrame:
     """Return the labels that the corpus lacks; raise DataError for one that it has with another text."""
-    known = given.join(corpus.table("labels").with_columns(_TEXTS), on="uid", how="inner", maintain_order="left")
-    other = known.filter((pl.col("title") != pl.col("title_right")) | (pl.col("content") != pl.col("content_right")))
-    if len(other):
+    corpus_labels = corpus.table("labels").with_columns(_LABEL_TEXTS)
+    present = file_labels.join(corpus_labels, on="uid", how="inner", maintain_order="left")
+    changed = present.filter(
+        (pl.col("title") != pl.col("title_right")) | (pl.col("content") != pl.col("content_right"))
+    )
+    if len(changed):
         raise DataError(
-            f"{counted(len(other), 'label')} that {dataset} has with another text; "
-            f"the first is {preview(other['uid'][0])}",
+            f"{counted(len(changed), 'label')} that {dataset} has with another text; "
+            f"the first is {preview(changed['uid'][0])}",
             expected="new uids; nothing has changed",
             do=f"leave them out; to change texts: xc update FOLDER --dataset {dataset}, then train",
         )
-    return given.join(known, on="uid", how="anti", maintain_order="left")
+    return file_labels.join(present, on="uid", how="anti", maintain_order="left")
 
 
-def _add_to_corpus(workspace: Workspace, dataset: str, given: pl.DataFrame, path: Path) -> int:
+def _add_to_corpus(workspace: Workspace, dataset: str, file_labels: pl.DataFrame, path: Path) -> int:
     """Make a corpus version with the labels that are new at the end; return how many. The layout stays."""
-    with scratch(workspace, dataset) as inner:
-        own = workspace.params.dataset(dataset).corpus
-        corpus = present_corpus(workspace, dataset, inner)
-        new = _new(given, corpus, dataset)
-        if not len(new):
+    with scratch(workspace, dataset) as staging:
+        settings = workspace.params.dataset(dataset).corpus
+        corpus = present_corpus(workspace, dataset, staging)
+        new_labels = _new_labels(file_labels, corpus, dataset)
+        if not len(new_labels):
             return 0
-        config = allowing(own, "unseen-labels")
+        config = allowing(settings, "unseen-labels")
         raw = workspace.raw(dataset)
         layout, _ = open_source(raw, config.layout, config.read_options())
         if layout.add_labels is None:
             raise DataError(
                 f"a dataset in the layout {layout.name}, in which labels have no uids",
-                expected=f"a dataset in the layout {' or '.join(one for one in LAYOUTS if LAYOUTS[one].add_labels)}",
+                expected=f"a dataset in the layout {' or '.join(name for name in LAYOUTS if LAYOUTS[name].add_labels)}",
                 do="ingest it in one of them, with uids",
                 where=str(raw),
             )
-        inner.home(dataset).mkdir(parents=True)
-        shutil.copytree(raw, inner.raw(dataset), copy_function=link_file)
-        labels = pl.concat([corpus.table("labels").with_columns(_TEXTS), new])
-        layout.add_labels(inner.raw(dataset), labels, len(new))
-        config = replace(config, max_line_bytes=max(config.max_line_bytes, _longest(new)))
-        inner.params.declare_dataset(dataset, config)
-        _check_same(corpus, _made(inner, dataset, corpus), labels)
-        command = incoming.command("add-labels", path, [path], dataset, own)
-        Arrival(workspace, inner, dataset, config, command, Kind.LABELS).install(None)
-        return len(new)
+        staging.home(dataset).mkdir(parents=True)
+        shutil.copytree(raw, staging.raw(dataset), copy_function=link_file)
+        labels = pl.concat([corpus.table("labels").with_columns(_LABEL_TEXTS), new_labels])
+        layout.add_labels(staging.raw(dataset), labels, len(new_labels))
+        config = replace(config, max_line_bytes=max(config.max_line_bytes, _longest(new_labels)))
+        staging.params.declare_dataset(dataset, config)
+        _check_same(corpus, _extended_corpus(staging, dataset, corpus), labels)
+        command = incoming.command("add-labels", path, [path], dataset, settings)
+        Arrival(workspace, staging, dataset, config, command, Kind.LABELS).install(None)
+        return len(new_labels)
 
 
-def _made(inner: Workspace, dataset: str, before: Corpus) -> Corpus:
-    """Make the corpus of the raw files of ``inner``, which differ from those of ``before`` by labels at the end."""
-    partition, raw, folder = inner.params.dataset(dataset), inner.raw(dataset), inner.folder("corpus", dataset)
+def _extended_corpus(staging: Workspace, dataset: str, before: Corpus) -> Corpus:
+    """Make the corpus of the raw files of ``staging``, which differ from those of ``before`` by labels at the end."""
+    partition, raw, folder = staging.params.dataset(dataset), staging.raw(dataset), staging.folder("corpus", dataset)
     config = partition.corpus
     opened = open_source(raw, config.layout, config.read_options())
     if not opened[1].documents_stay:
-        return Corpus.open(run_stage(inner, "corpus", dataset).folder)
-    now = depends(inner, STAGES["corpus"], partition)
+        return Corpus.open(run_stage(staging, "corpus", dataset).folder)
+    digests = depends(staging, STAGES["corpus"], partition)
     with artifacts.building(folder, kind=Corpus.kind) as build:
         with_more_labels(raw, opened, build, config, before)
-        build.origin = Made(fingerprint(now), now, plain(config))
+        build.origin = Made(fingerprint(digests), digests, plain(config))
         if alike := build.facts["alike_labels"]:
             report(f"corpus: {alike_sentence(alike)}")
     return Corpus.open(folder)
 
 
-def _longest(new: pl.DataFrame) -> int:
+def _longest(new_labels: pl.DataFrame) -> int:
     """Return a limit of bytes that every line of the new labels stays below."""
-    return max(len(json.dumps(row, ensure_ascii=False).encode()) for row in new.iter_rows(named=True)) + 2
+    return max(len(json.dumps(row, ensure_ascii=False).encode()) for row in new_labels.iter_rows(named=True)) + 2
 
 
 def _check_same(before: Corpus, after: Corpus, labels: pl.DataFrame) -> None:
     """Raise DataError unless the new corpus has these labels, and all else as it was, in the same order."""
-    same = after.table("labels").with_columns(_TEXTS).equals(labels)
+    same = after.table("labels").with_columns(_LABEL_TEXTS).equals(labels)
     if _hashes(before) != _hashes(after):  # other bytes may hold the same rows
         same &= before.table("documents").equals(after.table("documents"))
         for pairs in ("labels", "filters"):
-            one, other = getattr(before, pairs), getattr(after, pairs)
-            same &= one.indptr.tolist() == other.indptr.tolist() and one.indices.tolist() == other.indices.tolist()
+            old, new = getattr(before, pairs), getattr(after, pairs)
+            same &= old.indptr.tolist() == new.indptr.tolist() and old.indices.tolist() == new.indices.tolist()
     if not same:
         raise DataError(
             "documents, pairs or older labels that differ once the labels are added",
@@ -172,7 +175,7 @@ def _check_same(before: Corpus, after: Corpus, labels: pl.DataFrame) -> None:
 def _hashes(corpus: Corpus) -> dict[str, str]:
     """Return the SHA-256 of each file of a corpus that new labels do not change."""
     files = artifacts.read_manifest(corpus.folder).files
-    return {name: facts["sha256"] for name, facts in files.items() if name not in (CONTENT, LABELS)}
+    return {name: file["sha256"] for name, file in files.items() if name not in (CONTENT, LABELS)}
 
 
 def _extendable(workspace: Workspace, dataset: str, recipe: str | None) -> list[str]:
@@ -180,29 +183,29 @@ def _extendable(workspace: Workspace, dataset: str, recipe: str | None) -> list[
     if recipe is not None:
         check_model(workspace, dataset, recipe)
         return [recipe]
-    found = []
+    recipes = []
     for name in workspace.params.recipes(dataset):
         try:
             check_model(workspace, dataset, name)
         except XCError as error:
             report(f"add-labels: {name} is left out: {error.found}")
         else:
-            found.append(name)
-    return found
+            recipes.append(name)
+    return recipes
 
 
 def check_model(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Raise MissingError, MovedError for a model that cannot be extended by labels."""
     experiment = workspace.params.experiment(dataset, recipe)
-    found = states(workspace, experiment)
-    if found["corpus"].status is Status.STALE:
+    by_stage = states(workspace, experiment)
+    if by_stage["corpus"].status is Status.STALE:
         raise MovedError(
-            f"a corpus that is out of date: {found['corpus'].why}",
+            f"a corpus that is out of date: {by_stage['corpus'].why}",
             expected="a dataset whose files have not changed since they were ingested",
             do=workspace.params.train_command(dataset, recipe),
         )
     for stage in ("encoder", *_EXTENDED, "model"):
-        state = found[stage]
+        state = by_stage[stage]
         if state.status is Status.MISSING and stage != _OPTIONAL:
             raise MissingError(
                 f"no {stage} of {dataset}/{recipe}",

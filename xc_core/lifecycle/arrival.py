@@ -30,16 +30,16 @@ from xc_core.visible import listed
 
 @dataclass(frozen=True)
 class Arrival:
-    """A corpus in a scratch workspace ``inner`` that is to take its place in ``workspace``."""
+    """A corpus in the workspace ``staging`` that is to replace the one in ``workspace``."""
 
     workspace: Workspace
-    inner: Workspace
-    """That of ``scratch``, which no other change of the dataset can come between."""
+    staging: Workspace
+    """The one that ``scratch`` yields: until the block ends, no other command changes the dataset."""
     dataset: str
     config: IngestConfig
     command: str
     """Identifies the command and its source files."""
-    what: Kind
+    kind: Kind
     forgotten: frozenset[str] = frozenset()
     """Uids that must not stay anywhere: the earlier files are not kept, and the changelog does not name them."""
 
@@ -49,68 +49,69 @@ class Arrival:
         ``allow_loss`` is the share of documents, labels, pairs or test documents that may be gone, by default that of
         the dataset. Returns what came and went, None for a new dataset. Raises RefusedError if too much would be gone.
         """
-        known = self.workspace.raw(self.dataset).exists() and self.dataset in self.workspace.params.datasets()
-        difference = self._recorded(allow_loss) if known else None
-        made = incoming.new(self.inner, self.dataset, self.config, self.command)
-        if known and "raw" in made.inodes and not self.forgotten:  # also files that cannot be read any more
+        exists = self.workspace.raw(self.dataset).exists() and self.dataset in self.workspace.params.datasets()
+        difference = self._record_difference(allow_loss) if exists else None
+        record = incoming.new(self.staging, self.dataset, self.config, self.command)
+        if exists and "raw" in record.inodes and not self.forgotten:  # also files that cannot be read any more
             changelog.keep(self.workspace, self.dataset, changelog.next_number(self.workspace, self.dataset))
-        made.save(self.workspace)
-        made.finish(self.workspace)
+        record.save(self.workspace)
+        record.finish(self.workspace)
         if not self.forgotten:  # otherwise the caller does so, when it knows all that it reports
             incoming.forget(self.workspace, self.dataset)
-        if known:
-            most = self.workspace.params.dataset(self.dataset).update.keep
-            changelog.prune(self.workspace, self.dataset, most)
-        if known and not self.forgotten:  # otherwise the caller has made sure that nothing runs
+        if exists:
+            keep = self.workspace.params.dataset(self.dataset).update.keep
+            changelog.prune(self.workspace, self.dataset, keep)
+        if exists and not self.forgotten:  # otherwise the caller has made sure that nothing runs
             _report_readers(self.workspace, self.dataset)
         return difference
 
-    def _recorded(self, allow_loss: float | None) -> Difference | None:
+    def _record_difference(self, allow_loss: float | None) -> Difference | None:
         """Return the difference to the present corpus after writing it to the changelog; None if there is none."""
-        before = _replaced(self.workspace, self.dataset, self.inner)
+        before = _replaced_corpus(self.workspace, self.dataset, self.staging)
         if before is None:
             return None
-        after = self.inner.open(Corpus, self.dataset)
+        after = self.staging.open(Corpus, self.dataset)
         settings = self.workspace.params.dataset(self.dataset)
         difference = Difference.of(before, after)
         allowed = settings.update.allow_loss if allow_loss is None else allow_loss
-        same = (settings.corpus.test_fraction, settings.corpus.split) == (self.config.test_fraction, self.config.split)
-        split = same and self.what != Kind.SETTINGS
-        changelog.check_loss(difference, allowed, self.dataset, self.what, split=split)
+        old = settings.corpus
+        same_split = (old.test_fraction, old.split) == (self.config.test_fraction, self.config.split)
+        compare_tests = same_split and self.kind != Kind.SETTINGS
+        changelog.check_loss(difference, allowed, self.dataset, self.kind, split=compare_tests)
         if before.digest != after.digest:
-            own = plain(settings.corpus), plain(self.config)
+            configs = plain(old), plain(self.config)
             number = changelog.next_number(self.workspace, self.dataset)
-            entry = changelog.entry(number, self.what, (before, after), own, difference)
+            entry = changelog.entry(number, self.kind, (before, after), configs, difference)
             entry = changelog.redacted(entry, self.forgotten)
-            changelog.write(self.inner, self.dataset, entry)
+            changelog.write(self.staging, self.dataset, entry)
         return difference
 
 
-def present_corpus(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus:
+def present_corpus(workspace: Workspace, dataset: str, staging: Workspace) -> Corpus:
     """Return the corpus of a dataset, made again if out of date; only that and a gap in the changelog are reported.
 
-    Then files or settings were changed by hand, and the changelog gets an entry; ``inner`` is that of ``scratch``.
+    Then files or settings were changed by hand, and the changelog gets an entry. ``staging`` is from ``scratch``.
     """
-    own, folder = workspace.params.dataset(dataset), workspace.folder("corpus", dataset)
-    state = states(workspace, own)["corpus"]
+    dataset_settings, folder = workspace.params.dataset(dataset), workspace.folder("corpus", dataset)
+    state = states(workspace, dataset_settings)["corpus"]
     if state.status is Status.FRESH:
         if note := changelog.gap(folder):
             report(f"note: {dataset}: {note}")
         return workspace.open(Corpus, dataset)
     made, before = read_made(folder), None
     with suppress(CorruptError):  # then nothing is compared
-        before = Corpus.open(inner.root / "present") if link(folder, inner.root / "present") else None
+        before = Corpus.open(staging.root / "present") if link(folder, staging.root / "present") else None
     after = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
     if before is not None and before.digest != after.digest:
-        what = Kind.REPLACE if SOURCE in state.why else Kind.SETTINGS
-        number, settings = changelog.next_number(workspace, dataset), (made.settings, plain(own.corpus))
+        kind = Kind.REPLACE if SOURCE in state.why else Kind.SETTINGS
+        number, settings = changelog.next_number(workspace, dataset), (made.settings, plain(dataset_settings.corpus))
         difference = Difference.of(before, after)
-        changelog.write(workspace, dataset, changelog.entry(number, what, (before, after), settings, difference))
+        changelog.write(workspace, dataset, changelog.entry(number, kind, (before, after), settings, difference))
     return after
 
 
 def _report_readers(workspace: Workspace, dataset: str) -> None:
-    """Report who reads the version that was replaced."""
+    """Report if another process still reads the version that was replaced."""
     try:
         with at_rest(workspace, dataset):
             pass
@@ -121,7 +122,7 @@ def _report_readers(workspace: Workspace, dataset: str) -> None:
         )
 
 
-def _replaced(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | None:
+def _replaced_corpus(workspace: Workspace, dataset: str, staging: Workspace) -> Corpus | None:
     """Return the corpus that is to be replaced; read again from its raw files if it is missing or damaged.
 
     Returns None if these cannot be read either.
@@ -129,13 +130,13 @@ def _replaced(workspace: Workspace, dataset: str, inner: Workspace) -> Corpus | 
     try:
         return workspace.open(Corpus, dataset)
     except (MissingError, CorruptError):
-        aside = Workspace(inner.root / "before")
+        temporary = Workspace(staging.root / "before")
     try:
-        aside.home(dataset).mkdir(parents=True)
-        shutil.copyfile(workspace.params.path, aside.params.path)
-        aside.raw(dataset).symlink_to(workspace.raw(dataset).resolve())
+        temporary.home(dataset).mkdir(parents=True)
+        shutil.copyfile(workspace.params.path, temporary.params.path)
+        temporary.raw(dataset).symlink_to(workspace.raw(dataset).resolve())
         report(f"ingest: reading the present files of {dataset} first, to compare")
-        return Corpus.open(run_stage(aside, "corpus", dataset).folder)
+        return Corpus.open(run_stage(temporary, "corpus", dataset).folder)
     except (MissingError, DataError) as error:
         report(f"ingest: the present files of {dataset} cannot be read, so nothing is compared ({error.found})")
         return None
@@ -156,9 +157,9 @@ def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
             folder = Path(tempfile.mkdtemp(prefix=f"{incoming.PREFIX}-{os.getpid()}-", dir=workspace.state))
             try:
                 with claimed(folder):
-                    inner = Workspace(folder)
-                    shutil.copyfile(workspace.root / "params.yaml", inner.root / "params.yaml")
-                    yield inner
+                    staging = Workspace(folder)
+                    shutil.copyfile(workspace.root / "params.yaml", staging.root / "params.yaml")
+                    yield staging
             finally:
                 if incoming.begun(workspace, dataset, folder):
                     report(f"the change of {dataset} has begun; the next command of xc finishes it")
@@ -177,7 +178,7 @@ def papers(folder: Path) -> list[Path]:
 
 def report_unread(folder: Path, files: Iterable[Path]) -> None:
     """Report the files of a folder that are not read: one with another name than its layout expects is missed."""
-    known = {*files, *papers(folder)}
-    unread = (path.name for path in folder.iterdir() if path.is_file() and path not in known)
+    expected = {*files, *papers(folder)}
+    unread = (path.name for path in folder.iterdir() if path.is_file() and path not in expected)
     if names := sorted(name for name in unread if not name.startswith(".")):
         report(f"files that are not read: {listed(list(map(repr, names)))}")

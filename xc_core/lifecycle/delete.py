@@ -38,19 +38,19 @@ class Deletion:
         What has lost its entry in params.yaml is found by its folder. Raises MissingError for what has neither,
         ConfigError for a recipe that the dataset's setting ``release.recipes`` names.
         """
-        home, have = workspace.home(dataset), workspace.params.recipes(dataset)
+        home, recipes_present = workspace.home(dataset), workspace.params.recipes(dataset)
         names = [checked_name("recipe", recipe) for recipe in dict.fromkeys(recipes)]
-        known = workspace.params.datasets()
-        if dataset not in known and not home.is_dir():
-            raise _unknown("dataset", dataset, known)
+        datasets = workspace.params.datasets()
+        if dataset not in datasets and not home.is_dir():
+            raise _unknown("dataset", dataset, datasets)
         for name in names:
-            if name not in have and not (home / name).is_dir():
-                raise _unknown("experiment", name, have)
-        if names and dataset in known:
+            if name not in recipes_present and not (home / name).is_dir():
+                raise _unknown("experiment", name, recipes_present)
+        if names and dataset in datasets:
             _check_not_released(workspace, dataset, names)
-        found = _of_experiments(workspace, dataset, names) if names else _of_dataset(workspace, dataset)
-        paths = sorted({path for path in found if os.path.lexists(path)})
-        return cls(dataset, tuple(names or have), not names, tuple(paths))
+        candidates = _of_experiments(workspace, dataset, names) if names else _of_dataset(workspace, dataset)
+        paths = sorted({path for path in candidates if os.path.lexists(path)})
+        return cls(dataset, tuple(names or recipes_present), not names, tuple(paths))
 
 
 def delete(workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> int:
@@ -60,28 +60,28 @@ def delete(workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> i
     stage, a study or the gate of the dataset, a training, a change of the dataset or dvc is running, StorageError if
     files cannot be deleted.
     """
-    found = Deletion.of(workspace, dataset, recipes)
-    with ExitStack() as held:
-        for recipe in found.recipes:
-            held.enter_context(training(workspace, dataset, recipe))
-        if found.whole:
-            held.enter_context(incoming.alone(workspace, dataset))
-        held.enter_context(at_rest(workspace, dataset))
-        found = Deletion.of(workspace, dataset, recipes)  # what was made until then
+    deletion = Deletion.of(workspace, dataset, recipes)
+    with ExitStack() as locks:
+        for recipe in deletion.recipes:
+            locks.enter_context(training(workspace, dataset, recipe))
+        if deletion.whole:
+            locks.enter_context(incoming.alone(workspace, dataset))
+        locks.enter_context(at_rest(workspace, dataset))
+        deletion = Deletion.of(workspace, dataset, recipes)  # what was made until then
         try:
-            unrecorded = _unrecorded(workspace, found)  # first, because dvc may be running
+            unrecorded = _unrecorded(workspace, deletion)  # first, because dvc may be running
         except StorageError:  # a full disk has no room for another dvc.lock until files are gone
-            drop_all(found.paths)
-            unrecorded = _unrecorded(workspace, found)
-        drop_all(found.paths)
-        workspace.params.remove(dataset, found.recipes, whole=found.whole)
+            drop_all(deletion.paths)
+            unrecorded = _unrecorded(workspace, deletion)
+        drop_all(deletion.paths)
+        workspace.params.remove(dataset, deletion.recipes, whole=deletion.whole)
     return unrecorded
 
 
-def _unrecorded(workspace: Workspace, found: Deletion) -> int:
+def _unrecorded(workspace: Workspace, deletion: Deletion) -> int:
     """Remove the stages of what is deleted from dvc.lock; return how many there were."""
-    recipes = (None,) if found.whole else found.recipes
-    return sum(dvc_lock.forget(workspace, found.dataset, recipe) for recipe in recipes)
+    recipes = (None,) if deletion.whole else deletion.recipes
+    return sum(dvc_lock.forget(workspace, deletion.dataset, recipe) for recipe in recipes)
 
 
 def size_of(path: Path) -> int:

@@ -75,11 +75,11 @@ def decide(figures: Figures | None, limits: DriftConfig) -> Verdict:
     if figures is None:
         return Verdict(Answer.RETRAIN, ["there is no model yet"])
     causes = [cause for rule in (_labels, _vectors, _recall) for cause in rule(figures, limits)]
-    asked = [answer for answer, _ in causes]
+    answers = [answer for answer, _ in causes]
     if not causes:
-        return Verdict(Answer.NOTHING, [_calm(figures, limits)])
+        return Verdict(Answer.NOTHING, [_reason_for_nothing(figures, limits)])
     reasons = [reason for _, reason in causes]
-    if Answer.RETRAIN in asked:
+    if Answer.RETRAIN in answers:
         return Verdict(Answer.RETRAIN, reasons)
     if figures.refused is not None:
         return Verdict(Answer.RETRAIN, [*reasons, f"a refresh is not possible: {figures.refused}"])
@@ -87,16 +87,16 @@ def decide(figures: Figures | None, limits: DriftConfig) -> Verdict:
 
 
 def _labels(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
-    found = []
-    for count, limit, answer, what in (
+    causes = []
+    for count, limit, answer, phrase in (
         (figures.untrained_labels, limits.untrained_labels, Answer.RETRAIN, "have no trained row"),
         (figures.unknown_labels, limits.unknown_labels, Answer.REFRESH, "are unknown to the model"),
     ):
         share = count / max(figures.labels, 1)
         if share > limit:
-            text = f"{count:,} of {counted(figures.labels, 'label')} ({share:.1%}) {what}; the limit is {limit:.1%}"
-            found.append((answer, text))
-    return found
+            text = f"{count:,} of {counted(figures.labels, 'label')} ({share:.1%}) {phrase}; the limit is {limit:.1%}"
+            causes.append((answer, text))
+    return causes
 
 
 def _vectors(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
@@ -119,7 +119,7 @@ def _recall(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
     return [(Answer.RETRAIN if figures.refreshed else Answer.REFRESH, text)]
 
 
-def _calm(figures: Figures, limits: DriftConfig) -> str:
+def _reason_for_nothing(figures: Figures, limits: DriftConfig) -> str:
     """Return why nothing is needed."""
     labels = "unknown labels are within their limit" if figures.unknown_labels else "all labels are known"
     if figures.query_auc is None and figures.new_recall is None:
@@ -170,8 +170,8 @@ def read_record(workspace: Workspace, dataset: str, recipe: str) -> Record | Non
     """Return the last record of a model; None if there is none or it cannot be read."""
     try:
         content: dict[str, Any] = json.loads(record_path(workspace, dataset, recipe).read_text("utf-8"))
-        known = content["figures"]
-        figures = None if known is None else Figures(**{f.name: known[f.name] for f in fields(Figures)})
+        stored = content["figures"]
+        figures = None if stored is None else Figures(**{f.name: stored[f.name] for f in fields(Figures)})
         verdict = Verdict(Answer(content["verdict"]["answer"]), list(content["verdict"]["reasons"]))
         return Record(str(content["corpus"]), str(content["model"]), figures, verdict)
     except (OSError, ValueError, KeyError, TypeError):

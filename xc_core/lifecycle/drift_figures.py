@@ -46,8 +46,8 @@ def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfi
     corpus = workspace.open(Corpus, dataset)
     tables = workspace.open(LabelTables, dataset, recipe)
     folder = workspace.folder("model", dataset, recipe)
-    model, predictor = steady(folder, lambda: ((own := Model.open(folder)), own.predictor()))
-    known, trained = set(predictor.uids), set(tables.labels()["uid"].gather(_trained(tables)).to_list())
+    model, predictor = steady(folder, lambda: ((opened := Model.open(folder)), opened.predictor()))
+    known, trained = set(predictor.uids), set(tables.labels()["uid"].gather(_trained_rows(tables)).to_list())
     uids = corpus.table("labels")["uid"].to_list()
     since_training = _new_rows(workspace, dataset, recipe, corpus, "encoder")
     since_model = _new_rows(workspace, dataset, recipe, corpus, "model")
@@ -61,11 +61,11 @@ def measured(workspace: Workspace, dataset: str, recipe: str, limits: DriftConfi
         new_recall=_new_recall(corpus, predictor, since_model, limits),
         test_recall=model.facts.metrics.get(_RECALL),
         refreshed=read_made(tables.folder).refreshed,
-        refused=_refused(tables, corpus),
+        refused=_refusal(tables, corpus),
     )
 
 
-def _refused(tables: LabelTables, corpus: Corpus) -> str | None:
+def _refusal(tables: LabelTables, corpus: Corpus) -> str | None:
     """Return why a refresh would not keep the rows: what they learnt from is not known, or is held out now."""
     try:
         tables.check_unseen(corpus)
@@ -74,20 +74,20 @@ def _refused(tables: LabelTables, corpus: Corpus) -> str | None:
     return None
 
 
-def _trained(tables: LabelTables) -> list[int]:
-    return [place for place in range(len(tables.labels())) if place not in tables.foreseen]
+def _trained_rows(tables: LabelTables) -> list[int]:
+    return [row for row in range(len(tables.labels())) if row not in tables.foreseen]
 
 
 def _new_rows(workspace: Workspace, dataset: str, recipe: str, corpus: Corpus, stage: str) -> I64 | None:
     """Return the rows of documents that came after the artefact of a stage was made; None if nobody can tell."""
-    was = workspace.made(stage, dataset, recipe).depends.get("corpus")
-    if was is None:
+    digest = workspace.made(stage, dataset, recipe).depends.get("corpus")
+    if digest is None:
         raise MissingError(
             f"no record of what {stage} of {dataset}/{recipe} was made from",
             expected="a model that xc made",
             do=workspace.params.train_command(dataset, recipe),
         )
-    uids = changelog.added_since(workspace, dataset, was, corpus.digest)
+    uids = changelog.added_since(workspace, dataset, digest, corpus.digest)
     if uids is None:
         return None
     rows = corpus.published_rows()
@@ -116,12 +116,12 @@ def two_sample_auc(one_ND: F32, other_MD: F32) -> float:
     Oquab, ICLR 2017) with Fisher's linear discriminant, fitted on half of each sample and applied to the other half.
     It sees that the mean has moved, not that only the spread has changed.
     """
-    halves = [(one_ND[at::2], other_MD[at::2]) for at in (0, 1)]
-    found = []
-    for fitted, asked in (halves, halves[::-1]):
+    halves = [(one_ND[start::2], other_MD[start::2]) for start in (0, 1)]
+    aucs = []
+    for fitted, held_out in (halves, halves[::-1]):
         direction_D = _discriminant(*fitted)
-        found.append(auc(asked[1] @ direction_D, asked[0] @ direction_D))
-    return float(np.mean(found))
+        aucs.append(auc(held_out[1] @ direction_D, held_out[0] @ direction_D))
+    return float(np.mean(aucs))
 
 
 def _discriminant(one_ND: F32, other_MD: F32) -> F64:
@@ -129,7 +129,7 @@ def _discriminant(one_ND: F32, other_MD: F32) -> F64:
 
     The covariance is shrunk by half towards a multiple of the identity, because a sample may be smaller than D.
     """
-    centred = np.concatenate([own - own.mean(0, dtype=np.float64) for own in (one_ND, other_MD)])
+    centred = np.concatenate([sample_ND - sample_ND.mean(0, dtype=np.float64) for sample_ND in (one_ND, other_MD)])
     covariance_DD = centred.T @ centred / len(centred)
     width = len(covariance_DD)
     shrunk_DD = 0.5 * covariance_DD + (0.5 * np.trace(covariance_DD) / width + 1e-12) * np.eye(width)
@@ -149,13 +149,13 @@ def _new_recall(corpus: Corpus, predictor: Predictor, new_rows: I64 | None, limi
     """Return the recall@10, in percent, on new documents, of labels that the model knows; None for too few."""
     if new_rows is None or len(new_rows) < limits.fewest:
         return None
-    place = {uid: label for label, uid in enumerate(corpus.table("labels")["uid"].to_list())}
+    row_of = {uid: label for label, uid in enumerate(corpus.table("labels")["uid"].to_list())}
     known_L = np.zeros(corpus.num_labels, bool)
-    known_L[[place[uid] for uid in predictor.uids if uid in place]] = True
+    known_L[[row_of[uid] for uid in predictor.uids if uid in row_of]] = True
     rows = corpus.drawn(new_rows, limits.sample)
     rows = rows[corpus.labels.rows(rows).only(known_L).counts_N > 0]
     if len(rows) < limits.fewest:
         return None
-    ranked = without(shortlists(predictor, corpus.texts_of("documents", rows), place), corpus.filters.rows(rows))
+    ranked = without(shortlists(predictor, corpus.texts_of("documents", rows), row_of), corpus.filters.rows(rows))
     truth = corpus.labels.rows(rows).only(known_L)
     return per_document(ranked, truth, corpus.weights()).total()[_RECALL]

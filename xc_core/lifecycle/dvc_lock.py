@@ -36,19 +36,19 @@ def forget(workspace: Workspace, dataset: str, recipe: str | None = None) -> int
     path = workspace.root / FILE
     if not path.is_file():
         return 0
-    with _alone(workspace.root):
+    with _dvc_lock(workspace.root):
         removed: set[str] = set()
         for _ in range(_ATTEMPTS):  # again if a program wrote the file without the lock
             before = path.read_bytes()
-            own, after = _without(before, dataset, recipe)
+            names, after = _without(before, dataset, recipe)
             if path.read_bytes() != before:
                 continue
-            if own:
+            if names:
                 write_file(path, after)
-                removed.update(own)
+                removed.update(names)
             if path.read_bytes() == after:
                 return len(removed)
-    raise _changing()
+    raise _changing_error()
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def restored_if_cut(root: Path) -> Iterator[None]:
         yield
     except BaseException:
         if _is_cut(_content(path)) and not _is_cut(before):
-            with suppress(BusyError), _alone(root):  # another command of dvc may be writing it
+            with suppress(BusyError), _dvc_lock(root):  # another command of dvc may be writing it
                 if _is_cut(_content(path)):
                     _put_back(path, before)
         raise
@@ -94,7 +94,7 @@ def _put_back(path: Path, before: bytes | None) -> None:
     )
 
 
-def _alone(root: Path) -> AbstractContextManager[None]:
+def _dvc_lock(root: Path) -> AbstractContextManager[None]:
     """Hold the lock that every command of dvc holds while it reads and writes dvc.lock.
 
     It is a file lock, unless DVC is set to lock with hard links; then nothing is held.
@@ -126,14 +126,14 @@ def _without(content: bytes, dataset: str, recipe: str | None) -> tuple[list[str
     yaml = YAML()
     lock = read(yaml, content)
     stages = lock.get("stages") or {}
-    own = [name for name in stages if _is_of(str(name), dataset, recipe)]
-    if not own:
+    names = [name for name in stages if _is_of(str(name), dataset, recipe)]
+    if not names:
         return [], content
-    for name in own:
+    for name in names:
         del stages[name]
     text = StringIO()
     yaml.dump(lock, text)
-    return [str(name) for name in own], text.getvalue().encode()
+    return [str(name) for name in names], text.getvalue().encode()
 
 
 def read(yaml: YAML, content: bytes) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def read(yaml: YAML, content: bytes) -> dict[str, Any]:
     return lock
 
 
-def _changing() -> BusyError:
+def _changing_error() -> BusyError:
     return BusyError(
         f"{FILE} changed by another program, {_ATTEMPTS} times during this command",
         expected="no other program that writes it",
@@ -165,5 +165,5 @@ def _changing() -> BusyError:
 def _is_of(stage: str, dataset: str, recipe: str | None) -> bool:
     """Return True for an address such as corpus@DATASET or encoder@DATASET_RECIPE: names of datasets have no ``_``."""
     _, _, partition = stage.partition("@")
-    own, _, of_recipe = partition.partition("_")
-    return own == dataset and recipe in (None, of_recipe)
+    name, _, of_recipe = partition.partition("_")
+    return name == dataset and recipe in (None, of_recipe)

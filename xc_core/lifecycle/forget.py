@@ -63,37 +63,38 @@ def forget(
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     documents, labels = (list(dict.fromkeys(uids)) for uids in (documents, labels))  # each counts once
     command = hashlib.sha256(json.dumps([documents, labels, with_documents]).encode()).hexdigest()
-    with scratch(workspace, dataset) as inner:
+    with scratch(workspace, dataset) as staging:
         if incoming.interrupted(workspace, dataset, command):
-            return _finished(workspace, dataset, documents, labels)
+            return _finished_result(workspace, dataset, documents, labels)
         _check_inbox(workspace.home(dataset) / INBOX, dataset)
         with at_rest(workspace, dataset):
             pass  # reported before the dataset is read and written again
-        own = workspace.params.dataset(dataset).corpus
-        corpus = present_corpus(workspace, dataset, inner)
+        settings = workspace.params.dataset(dataset).corpus
+        corpus = present_corpus(workspace, dataset, staging)
         tables = Tables.of(corpus, raw_source(workspace, dataset))
         _check_known(workspace, dataset, "document", documents, tables.documents["uid"].to_list())
         _check_known(workspace, dataset, "label", labels, tables.labels["uid"].to_list())
-        bare = set(tables.unlabelled())
-        left = tables.without(documents, labels)
-        if lost := [uid for uid in left.unlabelled() if uid not in bare]:
-            if not with_documents and "empty-labels" not in own.allow:
+        unlabelled = set(tables.unlabelled())
+        remaining = tables.without(documents, labels)
+        if lost := [uid for uid in remaining.unlabelled() if uid not in unlabelled]:
+            if not with_documents and "empty-labels" not in settings.allow:
                 raise _no_labels(lost)
             documents = documents + lost if with_documents else documents
-            left = tables.without(documents, labels)
-        given = validation_given(workspace, corpus, dataset)
-        config = written(workspace, inner, dataset, left, _config(own, left, validation_given=given))
+            remaining = tables.without(documents, labels)
+        has_validation_file = validation_given(workspace, corpus, dataset)
+        config = _config(settings, remaining, validation_given=has_validation_file)
+        config = written(workspace, staging, dataset, remaining, config)
         uids = frozenset((*documents, *labels))
         with at_rest(workspace, dataset):  # a stage that ends after the deletion would keep what it made of them
             unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
             folder = workspace.home(dataset) / ACCEPTANCE
             accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
-            deleted = _derived(workspace, dataset)
-            linked = _linked(workspace, [workspace.raw(dataset), workspace.folder("corpus", dataset), *deleted])
+            deleted = _derived_paths(workspace, dataset)
+            linked = _link_targets(workspace, [workspace.raw(dataset), workspace.folder("corpus", dataset), *deleted])
             drop_all(deleted)
             incoming.forget(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
-            Arrival(workspace, inner, dataset, config, command, Kind.FORGET, uids).install(1.0)
+            Arrival(workspace, staging, dataset, config, command, Kind.FORGET, uids).install(1.0)
             incoming.drop_replaced(workspace, dataset)
         elsewhere = [*linked, *places(workspace, dataset)]  # a service may need seconds
         incoming.forget(workspace, dataset)
@@ -102,8 +103,8 @@ def forget(
     return Forgotten(documents, labels, shown, accepted, copies, recipes, unrecorded, elsewhere)
 
 
-def _finished(workspace: Workspace, dataset: str, documents: list[str], labels: list[str]) -> Forgotten:
-    """Return the result of a command that was stopped when the rows were gone, and that the next one has finished."""
+def _finished_result(workspace: Workspace, dataset: str, documents: list[str], labels: list[str]) -> Forgotten:
+    """Return the result of a command that was stopped after the rows were removed; the next command has finished it."""
     report("forget: all was removed when the last xc forget was stopped; what it deleted is not listed again")
     incoming.drop_replaced(workspace, dataset)
     elsewhere = places(workspace, dataset)
@@ -112,14 +113,14 @@ def _finished(workspace: Workspace, dataset: str, documents: list[str], labels: 
     return Forgotten(documents, labels, [], 0, [], recipes, 0, elsewhere)
 
 
-def _config(own: IngestConfig, left: Tables, *, validation_given: bool) -> IngestConfig:
-    """Return the settings of a dataset ``own`` for the rows that are left."""
-    config = replace(own, layout="auto")  # what is written is xc-json
+def _config(settings: IngestConfig, remaining: Tables, *, validation_given: bool) -> IngestConfig:
+    """Return the settings of a dataset with which the remaining rows are read."""
+    config = replace(settings, layout="auto")  # what is written is xc-json
     if validation_given:
         config = replace(config, validation_fraction=0.0)  # a later update holds nothing out beside it
-    if config.split == "group" and not (left.documents["group"] != "").any():
+    if config.split == "group" and not (remaining.documents["group"] != "").any():
         config = replace(config, split="uid")  # the same: a document without a group is a group of one
-    return allowing(config, "unseen-labels") if _unseen(left) else config
+    return allowing(config, "unseen-labels") if _unseen(remaining) else config
 
 
 def _check_inbox(folder: Path, dataset: str) -> None:
@@ -128,7 +129,8 @@ def _check_inbox(folder: Path, dataset: str) -> None:
     So are those that a run of Dagster has set aside beside it to archive them, if it was killed then.
     """
     real = folder.resolve()
-    waiting = [path for place in (folder, *real.parent.glob(f".{escape(real.name)}.*")) for path in place.rglob("*")]
+    inboxes = (folder, *real.parent.glob(f".{escape(real.name)}.*"))
+    waiting = [path for inbox in inboxes for path in inbox.rglob("*")]
     files = sorted(path for path in waiting if not path.is_dir() and path.name not in _MARKERS)
     if files:
         raise BusyError(
@@ -138,27 +140,27 @@ def _check_inbox(folder: Path, dataset: str) -> None:
         )
 
 
-def _check_known(workspace: Workspace, dataset: str, what: str, uids: list[str], present: list[str]) -> None:
+def _check_known(workspace: Workspace, dataset: str, kind: str, uids: list[str], present: list[str]) -> None:
     """Raise MissingError for a uid that the dataset neither has nor had."""
     unknown = set(uids) - set(present)
     if unknown:
-        unknown -= _had(workspace, dataset, what)
+        unknown -= _former_uids(workspace, dataset, kind)
     for uid in uids:
         if uid in unknown:
             raise MissingError(
-                f"no {what} {uid!r} in {dataset}{nearest(uid, present[:10_000])}",
-                expected=f"the uid of a {what} that the dataset has or had",
+                f"no {kind} {uid!r} in {dataset}{nearest(uid, present[:10_000])}",
+                expected=f"the uid of a {kind} that the dataset has or had",
                 do="fix the uid; if it was forgotten already, there is nothing to do",
             )
 
 
-def _had(workspace: Workspace, dataset: str, what: str) -> set[str]:
+def _former_uids(workspace: Workspace, dataset: str, kind: str) -> set[str]:
     """Return the uids in the changelog and the acceptance set; kept files and models may have what new files lack."""
-    entries = (entry[f"{what}s"].values() for entry in changelog.entries(workspace, dataset))
-    found = {uid for lists in entries for uids in lists if isinstance(uids, list) for uid in uids}
+    entries = (entry[f"{kind}s"].values() for entry in changelog.entries(workspace, dataset))
+    former = {uid for lists in entries for uids in lists if isinstance(uids, list) for uid in uids}
     with suppress(CorruptError, MissingError):  # a damaged set is deleted
-        found.update(getattr(AcceptanceSet.open(workspace.home(dataset) / ACCEPTANCE), f"{what}s")["uid"])
-    return found
+        former.update(getattr(AcceptanceSet.open(workspace.home(dataset) / ACCEPTANCE), f"{kind}s")["uid"])
+    return former
 
 
 def _no_labels(lost: list[str]) -> RefusedError:
@@ -182,8 +184,8 @@ def _forget_accepted(folder: Path, documents: list[str], labels: list[str], text
     Returns the number of documents that left the set.
     """
     try:
-        before = AcceptanceSet.open(folder)
-        return len(before) - len(before.without(documents, labels, texts))
+        accepted = AcceptanceSet.open(folder)
+        return len(accepted) - len(accepted.without(documents, labels, texts))
     except CorruptError:
         drop(folder)
     except MissingError:
@@ -191,30 +193,30 @@ def _forget_accepted(folder: Path, documents: list[str], labels: list[str], text
     return 0
 
 
-def _linked(workspace: Workspace, paths: list[Path]) -> list[Place]:
-    """Return the folders that ``paths`` link to, and report them: if this process is killed, the next finds no link.
+def _link_targets(workspace: Workspace, paths: list[Path]) -> list[Place]:
+    """Return the folders that ``paths`` link to: a link is deleted or replaced, but its target stays.
 
-    A link is deleted or replaced, and what it points to stays.
+    They are reported at once, because after a kill the next command finds no link.
     """
     do = "delete it, if nothing else needs it"
     links = [path for path in paths if path.is_symlink() and path.exists()]
-    found = [Place(f"{path.resolve()}, to which {path.relative_to(workspace.root)} was a link", do) for path in links]
-    for place in found:
-        report(f"forget: {place.name}: {place.do}")
-    return found
+    targets = [Place(f"{path.resolve()}, to which {path.relative_to(workspace.root)} was a link", do) for path in links]
+    for target in targets:
+        report(f"forget: {target.name}: {target.do}")
+    return targets
 
 
-def _derived(workspace: Workspace, dataset: str) -> list[Path]:
+def _derived_paths(workspace: Workspace, dataset: str) -> list[Path]:
     """Return all that was made of a dataset: not its raw files, corpus, changelog, settings, inbox and acceptance set.
 
     DVC's own files stay: they hold hashes, and without its .gitignore git would take the raw files in.
     """
     home, state = workspace.home(dataset), workspace.state
-    kept = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE, INBOX)
-    found = [path for path in home.iterdir() if path.name not in (*kept, ".gitignore") and path.suffix != ".dvc"]
+    excluded = ("raw", "corpus", CHANGES, SETTINGS, ACCEPTANCE, INBOX)
+    paths = [path for path in home.iterdir() if path.name not in (*excluded, ".gitignore") and path.suffix != ".dvc"]
     recipes = workspace.params.recipes(dataset)
-    inner = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
-    found = [path for path in found if path.name not in recipes] + inner
-    found += [state / kind / dataset for kind in (*PER_DATASET, "tune")]
-    found += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
-    return [path for path in found if path.exists()]
+    recipe_paths = [path for recipe in recipes for path in (home / recipe).glob("*") if path.name != SETTINGS]
+    paths = [path for path in paths if path.name not in recipes] + recipe_paths
+    paths += [state / kind / dataset for kind in (*PER_DATASET, "tune")]
+    paths += [path for name in (f"*@{dataset}", f"*@{dataset}_*") for path in (state / "run").glob(name)]
+    return [path for path in paths if path.exists()]

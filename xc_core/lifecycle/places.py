@@ -30,20 +30,20 @@ def places(workspace: Workspace, dataset: str) -> list[Place]:
 
     It is called when all is deleted, so what fails becomes a place to look at.
     """
-    found = [*_given(workspace, dataset), *_closed(workspace)]
+    listed = [*_given_acceptance_set(workspace, dataset), *_foreign_scratch_folders(workspace)]
     for entry in metadata.entry_points(group=GROUP):
-        found += _offered(entry, workspace, dataset)
+        listed += _package_places(entry, workspace, dataset)
     if (workspace.root / ".git").exists():
-        found.append(
+        listed.append(
             Place(
                 "the history of git",
                 "params.yaml and dvc.lock hold no texts; if raw files were committed, rewrite the history",
             )
         )
-    return found
+    return listed
 
 
-def _offered(entry: metadata.EntryPoint, workspace: Workspace, dataset: str) -> list[Place]:
+def _package_places(entry: metadata.EntryPoint, workspace: Workspace, dataset: str) -> list[Place]:
     """Return the places that a package adds; if it fails, one that names the package and the error."""
     try:
         return list(entry.load()(workspace, dataset))
@@ -53,13 +53,13 @@ def _offered(entry: metadata.EntryPoint, workspace: Workspace, dataset: str) -> 
         return [Place(f"the places that the package {package} knows", do)]
 
 
-def _closed(workspace: Workspace) -> list[Place]:
+def _foreign_scratch_folders(workspace: Workspace) -> list[Place]:
     """Return the folders in which commands of another user work, or were killed."""
     do = "any xc command of that user deletes it, once the command that made it has ended"
     return [Place(f"{folder}, of another user, which may hold a dataset", do) for folder in closed(workspace)]
 
 
-def _given(workspace: Workspace, dataset: str) -> list[Place]:
+def _given_acceptance_set(workspace: Workspace, dataset: str) -> list[Place]:
     """Return the acceptance set if it was given: its documents have texts and uids of their own."""
     folder = workspace.home(dataset) / ACCEPTANCE
     try:

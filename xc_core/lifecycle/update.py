@@ -38,9 +38,9 @@ def update(
     another command is changing the dataset.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
-    with scratch(workspace, dataset) as inner:
-        own = workspace.params.dataset(dataset).corpus
-        reading = allowing(replace(own, layout=layout), *allow)
+    with scratch(workspace, dataset) as staging:
+        settings = workspace.params.dataset(dataset).corpus
+        reading = allowing(replace(settings, layout=layout), *allow)
         _, source = open_source(path, layout, replace(reading.read_options(), part=True))
         report_unread(path, source.files)
         command = incoming.command("update", path, source.files, dataset, reading)
@@ -48,50 +48,51 @@ def update(
             incoming.forget(workspace, dataset)
             report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
             return None
-        by_uid, present = source.has_uids, raw_source(workspace, dataset)
-        if by_uid and not present.has_uids:
+        by_uid, present_source = source.has_uids, raw_source(workspace, dataset)
+        if by_uid and not present_source.has_uids:
             report(
                 f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
                 "new files replaces none of them"
             )
-        before = present_corpus(workspace, dataset, inner)
-        if not source.names_labels and not _numbered_alike(source, before, reading):
-            raise _no_names(path)
-        part = _read(path, inner.root / "part", reading)
-        there, came = Tables.of(before, present), Tables.of(part, source if own.split == "group" else None)
+        before = present_corpus(workspace, dataset, staging)
+        if not source.names_labels and not _same_numbering(source, before, reading):
+            raise _numbering_error(path)
+        new_corpus = _read_new_files(path, staging.root / "part", reading)
+        present = Tables.of(before, present_source)
+        new = Tables.of(new_corpus, source if settings.split == "group" else None)
         if not by_uid:
-            came = _known_by_text(there, came, dataset)
-        _report_elsewhere(there, came)
-        _report_named(there, came)
-        fraction = 0.0 if validation_given(workspace, before, dataset) else own.validation_fraction
-        cut = NewDocuments(own.split, fraction, inner.root / "near-duplicates")
-        merged = there.merged(came, cut)
-        _report_divided(merged.divided() - there.divided())
-        if merged.same(there) and set(allow) <= set(own.allow):
+            new = _known_by_text(present, new, dataset)
+        _report_moved(present, new)
+        _report_unlisted_labels(present, new)
+        fraction = 0.0 if validation_given(workspace, before, dataset) else settings.validation_fraction
+        new_documents = NewDocuments(settings.split, fraction, staging.root / "near-duplicates")
+        merged = present.merged(new, new_documents)
+        _report_split_groups(merged.divided() - present.divided())
+        if merged.same(present) and set(allow) <= set(settings.allow):
             report(f"update: {dataset} has all that is in the new files; nothing changes")
             return Difference.of(before, before)
         config = replace(reading, layout="auto", validation_fraction=fraction)
-        if before.labels_in_test_only or part.labels_in_test_only:
+        if before.labels_in_test_only or new_corpus.labels_in_test_only:
             config = allowing(config, "unseen-labels")
-        config = written(workspace, inner, dataset, merged, config)
-        return Arrival(workspace, inner, dataset, config, command, Kind.UPDATE).install(None)
+        config = written(workspace, staging, dataset, merged, config)
+        return Arrival(workspace, staging, dataset, config, command, Kind.UPDATE).install(None)
 
 
 def raw_source(workspace: Workspace, dataset: str) -> Source:
     """Open the files of a dataset."""
-    own = workspace.params.dataset(dataset).corpus
-    return open_source(workspace.raw(dataset), own.layout, own.read_options())[1]
+    settings = workspace.params.dataset(dataset).corpus
+    return open_source(workspace.raw(dataset), settings.layout, settings.read_options())[1]
 
 
-def _numbered_alike(source: Source, corpus: Corpus, config: IngestConfig) -> bool:
+def _same_numbering(source: Source, corpus: Corpus, config: IngestConfig) -> bool:
     """Return True if each line number that both have means the same label, with the same text."""
     blocks = (clean_block(block, Allowed.parse(config.allow)) for block in source.labels())
-    new = [row for block in blocks for row in zip(block.uids, block.titles, block.contents, strict=True)]
+    rows = [row for block in blocks for row in zip(block.uids, block.titles, block.contents, strict=True)]
     texts = [pl.col(name).fill_null("") for name in ("title", "content")]
-    return all(map(operator.eq, new, corpus.table("labels").select("uid", *texts).iter_rows()))
+    return all(map(operator.eq, rows, corpus.table("labels").select("uid", *texts).iter_rows()))
 
 
-def _no_names(path: Path) -> DataError:
+def _numbering_error(path: Path) -> DataError:
     return DataError(
         "labels that are known by their line number, and other labels at these lines than in the dataset",
         expected="its labels in the same order with the same texts, new ones at the end; or uids of labels",
@@ -100,14 +101,14 @@ def _no_names(path: Path) -> DataError:
     )
 
 
-def _known_by_text(there: Tables, came: Tables, dataset: str) -> Tables:
+def _known_by_text(present: Tables, new: Tables, dataset: str) -> Tables:
     """Return the tables of an update without uids, in which a document with a known text has the uid of that text."""
-    found, known = came.known_by_text(there)
+    matched, num_known = new.known_by_text(present)
     report(
-        f"update: rows without uids are known by their text: {known:,} have the text of a document of {dataset}, whose "
-        "labels they replace; the others are new. A corrected text counts as new"
+        f"update: rows without uids are known by their text: {num_known:,} have the text of a document of {dataset}, "
+        "whose labels they replace; the others are new. A corrected text counts as new"
     )
-    return found
+    return matched
 
 
 def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:
@@ -115,7 +116,7 @@ def allowing(config: IngestConfig, *kinds: str) -> IngestConfig:
     return replace(config, allow=tuple(dict.fromkeys((*config.allow, *kinds))))
 
 
-def _read(path: Path, folder: Path, config: IngestConfig) -> Corpus:
+def _read_new_files(path: Path, folder: Path, config: IngestConfig) -> Corpus:
     """Read the files of an update, each row as strictly as in an ingest."""
     with artifacts.building(folder, kind=Corpus.kind) as build:
         ingest(path, build, replace(config, split="group", validation_fraction=0.0), part=True)  # keeps groups
@@ -135,23 +136,23 @@ def validation_given(workspace: Workspace, corpus: Corpus, dataset: str) -> bool
     return bool(artifacts.read_made(corpus.folder).facts["split"]["given"]) and not ours
 
 
-def _report_elsewhere(there: Tables, came: Tables) -> None:
-    both = there.documents.select("uid", "split").join(came.documents.select("uid", "split"), on="uid")
-    if moved := both.filter((both["split"] == TEST) != (both["split_right"] == TEST))["uid"].to_list():
+def _report_moved(present: Tables, new: Tables) -> None:
+    joined = present.documents.select("uid", "split").join(new.documents.select("uid", "split"), on="uid")
+    if moved := joined.filter((joined["split"] == TEST) != (joined["split_right"] == TEST))["uid"].to_list():
         report(
             f"update: kept the split of {counted(len(moved), 'document')} that the new files move between train and "
             f"test (the first: {moved[0]})"
         )
 
 
-def _report_named(there: Tables, came: Tables) -> None:
+def _report_unlisted_labels(present: Tables, new: Tables) -> None:
     """Report new labels that only documents name: one that is mistyped or was forgotten comes in this way."""
-    named = came.labels.filter((pl.col("title") == pl.col("uid")) & (pl.col("content") == ""))
-    if new := named.join(there.labels, on="uid", how="anti")["uid"].to_list():
-        report(f"update: {counted(len(new), 'new label')} with no text but the uid (the first: {', '.join(new[:3])})")
+    named = new.labels.filter((pl.col("title") == pl.col("uid")) & (pl.col("content") == ""))
+    if uids := named.join(present.labels, on="uid", how="anti")["uid"].to_list():
+        report(f"update: {counted(len(uids), 'new label')} with no text but the uid (the first: {', '.join(uids[:3])})")
 
 
-def _report_divided(groups: set[str]) -> None:
+def _report_split_groups(groups: set[str]) -> None:
     if groups:
         report(
             f"update: the new files divide {counted(len(groups), 'group')} between test and other splits (the first: "
@@ -166,13 +167,15 @@ def _report_unread(source: Source, config: IngestConfig) -> None:
         report(f"{', '.join(files)}: not in the new version, because the setting filters is none")
 
 
-def written(workspace: Workspace, inner: Workspace, dataset: str, tables: Tables, config: IngestConfig) -> IngestConfig:
+def written(
+    workspace: Workspace, staging: Workspace, dataset: str, tables: Tables, config: IngestConfig
+) -> IngestConfig:
     """Write the raw files of a new version into the scratch workspace, make its corpus, and return its settings."""
     _report_unread(raw_source(workspace, dataset), config)
-    longest = tables.write(inner.raw(dataset), config.split)
+    longest = tables.write(staging.raw(dataset), config.split)
     for paper in papers(workspace.raw(dataset)):
-        shutil.copyfile(paper, inner.raw(dataset) / paper.name)
+        shutil.copyfile(paper, staging.raw(dataset) / paper.name)
     config = replace(config, max_line_bytes=max(config.max_line_bytes, longest + 2))
-    inner.params.declare_dataset(dataset, config)
-    run_stage(inner, "corpus", dataset)
+    staging.params.declare_dataset(dataset, config)
+    run_stage(staging, "corpus", dataset)
     return config
