@@ -20,7 +20,7 @@ from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Models, Served
 from xc_core.serve.pages import Page, described, home
-from xc_core.serve.questions import Asked, TooLargeError, parsed, question
+from xc_core.serve.questions import PredictRequest, TooLargeError, parsed, question
 from xc_core.serve.replies import Problem, Reply, reply
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -43,8 +43,8 @@ class Server:
         """Return the answer to the question in ``body``; all of it is from the model that is current now."""
         served = self.models.current
         try:
-            asked = parsed(body)
-            labels = await self._labels(served, asked)
+            request = parsed(body)
+            labels = await self._labels(served, request)
         except UsageError as error:
             status = 413 if isinstance(error, TooLargeError) else 422
             return problem(status, error.found, error.expected, error.do)
@@ -54,12 +54,12 @@ class Server:
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
             return busy(f"no answer after {self.limits.seconds:g} s", "an answer in that time")
-        content = await asyncio.to_thread(reply, served, asked.tail, labels, asked.why)
+        content = await asyncio.to_thread(reply, served, request.tail, labels, request.why)
         return Response(content, media_type="application/json")
 
-    async def _labels(self, served: Served, asked: Asked) -> Answers:
-        wanted = question(asked, served, self.limits)
-        futures = self.batcher.submit(served, wanted, self.limits.seconds)
+    async def _labels(self, served: Served, request: PredictRequest) -> Answers:
+        parsed_question = question(request, served, self.limits)
+        futures = self.batcher.submit(served, parsed_question, self.limits.seconds)
         async with asyncio.timeout(self.limits.seconds):
             parts = await asyncio.gather(*map(asyncio.wrap_future, futures))
         return [labels for part in parts for labels in part]
@@ -114,7 +114,12 @@ def _add_predict(app: FastAPI, server: Server) -> None:
         f"Limits: {limits.texts:,} texts of {limits.text_chars:,} characters, {limits.body_bytes:,} bytes, "
         f"{limits.k} labels per text, {limits.filter_labels:,} labels in a filter, {limits.seconds:g} s."
     )
-    schema = {"requestBody": {"required": True, "content": {"application/json": {"schema": Asked.model_json_schema()}}}}
+    schema = {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": PredictRequest.model_json_schema()}},
+        }
+    }
     errors = {408: "slow body", 413: "above a limit of size", 415: "no JSON", 421: "unknown host name",
               422: "a wrong value", 503: "too much to do; see Retry-After"}  # fmt: skip
     responses: dict[int | str, dict[str, Any]] = {200: {"model": Reply, "description": "The labels of each text."}}

@@ -33,7 +33,7 @@ class _Job:
 
     served: Served
     question: Question
-    end: float
+    deadline: float
     """Time after which nobody waits for the answer (``time.monotonic``)."""
     future: Future[Answers] = field(default_factory=Future)
 
@@ -70,9 +70,9 @@ class Batcher:
 
         A future that is not started after ``seconds`` is dropped. Raises QueueFullError.
         """
-        end, step = time.monotonic() + seconds, self._limits.max_batch
-        parts = [question.texts[at : at + step] for at in range(0, len(question.texts), step)]
-        jobs = [_Job(served, replace(question, texts=part), end) for part in parts]
+        deadline, step = time.monotonic() + seconds, self._limits.max_batch
+        parts = [question.texts[start : start + step] for start in range(0, len(question.texts), step)]
+        jobs = [_Job(served, replace(question, texts=part), deadline) for part in parts]
         with self._changed:
             queued = [*(job for job in self._jobs if not job.future.cancelled()), *jobs]
             if self._stopping or sum(job.size for job in queued) > self._limits.queue:
@@ -105,12 +105,12 @@ class Batcher:
         """Wait for jobs and return those that share the next pass; none if the queue is empty and stops."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._stopping)
-            end = time.monotonic() + self._limits.max_wait_ms / 1000
+            deadline = time.monotonic() + self._limits.max_wait_ms / 1000
             while not self._stopping and sum(job.size for job in self._jobs) < self._limits.max_batch:
-                left = end - time.monotonic()
-                if left <= 0:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
                     break
-                self._changed.wait(left)
+                self._changed.wait(remaining)
             batch: list[_Job] = []
             while self._jobs and self._fits(batch, self._jobs[0]):
                 batch.append(self._jobs.popleft())
@@ -120,28 +120,32 @@ class Batcher:
         """Return True if ``job`` can share the pass: there is space, and it is for the same model."""
         if not batch:
             return True
-        return job.served is batch[0].served and sum(one.size for one in batch) + job.size <= self._limits.max_batch
+        return (
+            job.served is batch[0].served and sum(queued.size for queued in batch) + job.size <= self._limits.max_batch
+        )
 
     @staticmethod
     def _is_wanted(job: _Job) -> bool:
-        if time.monotonic() > job.end:
+        if time.monotonic() > job.deadline:
             job.future.cancel()
         return job.future.set_running_or_notify_cancel()
 
     def _answer(self, jobs: list[_Job]) -> None:
         """Answer all jobs in one pass; if that fails, each alone, so that a bad question fails by itself."""
-        started = time.monotonic()
-        found: list[Any]
+        start = time.monotonic()
+        results: list[Any]
         try:
-            found = self._work(jobs[0].served, [job.question for job in jobs])
+            results = self._work(jobs[0].served, [job.question for job in jobs])
         except BaseException as error:  # also a panic of a library in Rust, which would end the thread for good
             if len(jobs) > 1:
                 for job in jobs:
                     self._answer([job])
             else:
-                known = isinstance(error, Exception)
-                jobs[0].future.set_exception(error if known else RuntimeError(f"{type(error).__name__}: {error}"))
+                is_exception = isinstance(error, Exception)
+                jobs[0].future.set_exception(
+                    error if is_exception else RuntimeError(f"{type(error).__name__}: {error}")
+                )
             return
-        self._passed(sum(job.size for job in jobs), time.monotonic() - started)
-        for job, answers in zip(jobs, found, strict=True):
+        self._passed(sum(job.size for job in jobs), time.monotonic() - start)
+        for job, answers in zip(jobs, results, strict=True):
             job.future.set_result(answers)

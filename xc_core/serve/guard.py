@@ -68,10 +68,10 @@ class Guard:
             scope = {**scope, "method": "GET"}
         path = scope["path"] if scope["path"] in PATHS else "other"
         counted = _Counted(send)
-        started = time.monotonic()
-        self._enter(1)
+        start = time.monotonic()
+        self._count_in_flight(1)
         try:
-            await self._checked(scope, receive, counted)
+            await self._handle(scope, receive, counted)
         except _RefusedError as refused:
             await refused.response(scope, receive, counted)
         except _GoneError:
@@ -81,15 +81,15 @@ class Guard:
             if not counted.started:
                 await busy("a server that ends", "a server that answers")(scope, receive, counted)
         finally:
-            self._enter(-1)
+            self._count_in_flight(-1)
             self.meters.requests.labels(path, str(counted.status)).inc()
-            self.meters.seconds.labels(path).observe(time.monotonic() - started)
+            self.meters.seconds.labels(path).observe(time.monotonic() - start)
 
-    def _enter(self, change: int) -> None:
+    def _count_in_flight(self, change: int) -> None:
         self._in_flight += change
         self.meters.in_flight.set(self._in_flight)
 
-    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._check_host(scope)
         if not scope.get("query_string", b"").isascii():
             raise _RefusedError(problem(400, "a query with bytes that are not ASCII", "none", "leave the query out"))

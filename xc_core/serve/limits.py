@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from xc_core.params import at_least, at_most
 
-_MOST: Final = 1 << 31
+_MAX_VALUE: Final = 1 << 31
 """Largest value of a limit that has no smaller one."""
 
 
@@ -31,6 +31,10 @@ class Limits:
     max_wait_ms: float = _limit(2.0, "Milliseconds that a text waits for others to share its pass.")
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            at_least(self, **{one.name: 0 if one.name == "max_wait_ms" else 0.01 if one.name == "seconds" else 1})
-        at_most(self, **{one.name: _MOST for one in fields(self)} | {"seconds": 86_400, "max_wait_ms": 60_000})
+        for setting in fields(self):
+            at_least(
+                self, **{setting.name: 0 if setting.name == "max_wait_ms" else 0.01 if setting.name == "seconds" else 1}
+            )
+        at_most(
+            self, **{setting.name: _MAX_VALUE for setting in fields(self)} | {"seconds": 86_400, "max_wait_ms": 60_000}
+        )

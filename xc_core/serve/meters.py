@@ -14,23 +14,23 @@ class Meters:
     """All metrics of a server."""
 
     def __init__(self) -> None:
-        own = self.registry = CollectorRegistry()
-        self.requests = Counter("xc_requests", "Requests by path and status.", ["path", "status"], registry=own)
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter("xc_requests", "Requests by path and status.", ["path", "status"], registry=registry)
         self.seconds = Histogram(
-            "xc_request_seconds", "Seconds of a request.", ["path"], buckets=_SECONDS, registry=own
+            "xc_request_seconds", "Seconds of a request.", ["path"], buckets=_SECONDS, registry=registry
         )
-        self.in_flight = Gauge("xc_requests_in_flight", "Requests that are being answered.", registry=own)
-        self.texts = Counter("xc_texts", "Texts that were answered.", registry=own)
-        self.pass_texts = Histogram("xc_pass_texts", "Texts that shared a pass.", buckets=_TEXTS, registry=own)
-        self.pass_seconds = Histogram("xc_pass_seconds", "Seconds of a pass.", buckets=_SECONDS, registry=own)
-        self.queue = Gauge("xc_queue_texts", "Texts that wait for the model.", registry=own)
-        self.model = Info("xc_model", "The model that answers.", registry=own)
-        self.swaps = Counter("xc_model_swaps", "Models loaded, the first one included.", registry=own)
-        self.load_seconds = Gauge("xc_model_load_seconds", "Seconds that loading the model took.", registry=own)
-        self.refused = Counter("xc_model_refusals", "Attempts to load a new model that failed.", registry=own)
+        self.in_flight = Gauge("xc_requests_in_flight", "Requests that are being answered.", registry=registry)
+        self.texts = Counter("xc_texts", "Texts that were answered.", registry=registry)
+        self.pass_texts = Histogram("xc_pass_texts", "Texts that shared a pass.", buckets=_TEXTS, registry=registry)
+        self.pass_seconds = Histogram("xc_pass_seconds", "Seconds of a pass.", buckets=_SECONDS, registry=registry)
+        self.queue = Gauge("xc_queue_texts", "Texts that wait for the model.", registry=registry)
+        self.model = Info("xc_model", "The model that answers.", registry=registry)
+        self.swaps = Counter("xc_model_swaps", "Models loaded, the first one included.", registry=registry)
+        self.load_seconds = Gauge("xc_model_load_seconds", "Seconds that loading the model took.", registry=registry)
+        self.refused = Counter("xc_model_refusals", "Attempts to load a new model that failed.", registry=registry)
         self.stale = Gauge("xc_model_refused", "1 while the champion cannot be loaded and an old model answers.",
-                           registry=own)  # fmt: skip
-        self.unanswered = Counter("xc_registry_errors", "Times that the registry did not answer.", registry=own)
+                           registry=registry)  # fmt: skip
+        self.unanswered = Counter("xc_registry_errors", "Times that the registry did not answer.", registry=registry)
 
     def watch(self) -> Watch:
         """Return what the models report to."""

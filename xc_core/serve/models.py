@@ -26,7 +26,7 @@ from xc_core.progress import report
 
 RETRY_SECONDS: Final = 60.0
 """A version that could not be loaded is tried again after this time: somebody may have repaired it."""
-_TRIAL: Final = "a small dog with long hair"
+_PROBE_TEXT: Final = "a small dog with long hair"
 _VARIES: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 """Numbers in a reason, as of a process or in the name of a temporary file: each poll may find others."""
 
@@ -68,7 +68,7 @@ class Refusal:
 
     version: str
     reason: str
-    at: float
+    attempted: float
     """Time of the attempt (``time.monotonic``)."""
 
 
@@ -80,7 +80,7 @@ def load(champion: Champion) -> Served:
     with champion.opening() as folder:
         served = artifacts.steady(folder, lambda: _opened(champion, folder))
     _ = served.ids  # built here, not by the first request
-    (answer,) = explained(served.predictor, [Question((_TRIAL,), k=1)])[0]
+    (answer,) = explained(served.predictor, [Question((_PROBE_TEXT,), k=1)])[0]
     if not answer or not math.isfinite(answer[0].score):
         raise CorruptError(
             f"no finite score for a text by version {served.version}",
@@ -130,9 +130,9 @@ class Models:
         self._source = source
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        started = time.monotonic()
+        start = time.monotonic()
         self.current = load(source())
-        self.watch.swapped(self.current, time.monotonic() - started)
+        self.watch.swapped(self.current, time.monotonic() - start)
 
     def poll(self) -> None:
         """Ask the source once; load its champion if it is another one, and exchange it if it works. Never raises."""
@@ -148,7 +148,7 @@ class Models:
             self.refusal = None
             return
         refused = self.refusal
-        if refused and refused.version == champion.version and time.monotonic() - refused.at < RETRY_SECONDS:
+        if refused and refused.version == champion.version and time.monotonic() - refused.attempted < RETRY_SECONDS:
             return
         self._swap(champion)
 
@@ -168,7 +168,7 @@ class Models:
             self.poll()
 
     def _swap(self, champion: Champion) -> None:
-        started = time.monotonic()
+        start = time.monotonic()
         try:
             served = load(champion)
         except BaseException as error:  # whatever is wrong with a new model, the old one goes on; also a panic in Rust
@@ -180,10 +180,10 @@ class Models:
         if self._is_replaced(champion):
             log(f"version {champion.version} is no longer champion; version {self.current.version} stays")
             return
-        old, self.current, self.refusal = self.current.version, served, None
-        seconds = time.monotonic() - started
+        old_version, self.current, self.refusal = self.current.version, served, None
+        seconds = time.monotonic() - start
         self.watch.swapped(served, seconds)
-        log(f"version {served.version} answers now, instead of {old}; loaded in {seconds:.1f} s")
+        log(f"version {served.version} answers now, instead of {old_version}; loaded in {seconds:.1f} s")
 
     def _is_replaced(self, champion: Champion) -> bool:
         """Return True if the source names another version by now: somebody may have rolled back during the load."""

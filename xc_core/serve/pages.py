@@ -56,7 +56,7 @@ def _page(text: str) -> Page:
     for kind, content in _INLINE.findall(text):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         hashes[kind].append(f"'sha256-{digest}'")
-    sources = {kind: " ".join(found) or "'none'" for kind, found in hashes.items()}
+    sources = {kind: " ".join(digests) or "'none'" for kind, digests in hashes.items()}
     policy = (
         f"default-src 'none'; script-src {sources['script']}; style-src {sources['style']}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -66,20 +66,20 @@ def _page(text: str) -> Page:
 
 def _operation(path: str, method: str, about: dict[str, Any]) -> str:
     body = about.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    asked = _schema("Request", body) if body else ""
+    request = _schema("Request", body) if body else ""
     responses = "".join(
-        f"<tr><td>{html.escape(code)}</td><td>{html.escape(one['description'])}</td></tr>"
-        for code, one in about["responses"].items()
+        f"<tr><td>{html.escape(code)}</td><td>{html.escape(response['description'])}</td></tr>"
+        for code, response in about["responses"].items()
     )
     head = f"<code>{html.escape(method.upper())} {html.escape(path)}</code> {html.escape(about['summary'])}"
-    return f"<h2>{head}</h2><p>{html.escape(about.get('description', ''))}</p>{asked}<table>{responses}</table>"
+    return f"<h2>{head}</h2><p>{html.escape(about.get('description', ''))}</p>{request}<table>{responses}</table>"
 
 
 def _schema(name: str, schema: dict[str, Any]) -> str:
     rows = "".join(
-        f"<tr><td><code>{html.escape(field)}</code></td><td>{html.escape(_type(one))}</td>"
-        f"<td>{html.escape(one.get('description', ''))}</td></tr>"
-        for field, one in schema.get("properties", {}).items()
+        f"<tr><td><code>{html.escape(field)}</code></td><td>{html.escape(_type(property_schema))}</td>"
+        f"<td>{html.escape(property_schema.get('description', ''))}</td></tr>"
+        for field, property_schema in schema.get("properties", {}).items()
     )
     about = html.escape(schema.get("description", ""))
     return f"<h3>{html.escape(name)}</h3><p>{about}</p><table>{rows}</table>"

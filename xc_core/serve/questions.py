@@ -14,7 +14,7 @@ from xc_core.serve.models import Served
 from xc_core.visible import INK, counted
 
 
-class Asked(BaseModel):
+class PredictRequest(BaseModel):
     """A question about one text (`text`) or several (`texts`)."""
 
     # unknown parameters are found by ``parsed``, wrong items of a list one by one: pydantic would describe each of them
@@ -41,35 +41,35 @@ class TooLargeError(UsageError):
     """A request above a limit of its size."""
 
 
-def parsed(body: bytes) -> Asked:
+def parsed(body: bytes) -> PredictRequest:
     """Return the question in the JSON of ``body``; raise UsageError with the first thing that is wrong."""
     try:
-        asked = Asked.model_validate_json(body)
+        request = PredictRequest.model_validate_json(body)
     except ValidationError as error:
-        raise _explained(dict(error.errors(include_url=False)[0])) from error
-    for name in asked.model_extra or {}:
-        known = list(Asked.model_fields)
+        raise _validation_error(dict(error.errors(include_url=False)[0])) from error
+    for name in request.model_extra or {}:
+        parameters = list(PredictRequest.model_fields)
         raise UsageError(
-            f"unknown parameter {preview(name)}{nearest(name, known)}",
-            expected=f"some of {', '.join(known)}",
+            f"unknown parameter {preview(name)}{nearest(name, parameters)}",
+            expected=f"some of {', '.join(parameters)}",
             do="fix the name, or leave it out",
         )
-    return asked
+    return request
 
 
-def _explained(wrong: dict[str, Any]) -> UsageError:
-    place = ".".join(map(str, wrong["loc"]))
-    if wrong["type"] == "json_invalid":
+def _validation_error(detail: dict[str, Any]) -> UsageError:
+    location = ".".join(map(str, detail["loc"]))
+    if detail["type"] == "json_invalid":
         return UsageError(
-            f"a body that is no JSON ({wrong['msg'].removeprefix('Invalid JSON: ')})",
+            f"a body that is no JSON ({detail['msg'].removeprefix('Invalid JSON: ')})",
             expected='an object, for instance {"text": "a small dog", "k": 5}',
             do="fix the JSON; it has to be UTF-8",
         )
-    found = preview(str(wrong["input"])) if isinstance(wrong["input"], str) else _kind(wrong["input"])
+    found = preview(str(detail["input"])) if isinstance(detail["input"], str) else _kind(detail["input"])
     return UsageError(
-        f"{found} as {place or 'the question'}",
-        expected=wrong["msg"].removeprefix("Input should be ") or "another value",
-        do=f"fix {place}" if place else "send an object",
+        f"{found} as {location or 'the question'}",
+        expected=detail["msg"].removeprefix("Input should be ") or "another value",
+        do=f"fix {location}" if location else "send an object",
     )
 
 
@@ -79,49 +79,49 @@ def _kind(value: object) -> str:
     return shown(value, 60)
 
 
-def question(asked: Asked, served: Served, limits: Limits) -> Question:
+def question(request: PredictRequest, served: Served, limits: Limits) -> Question:
     """Return what is asked of ``served``. Raises UsageError for what it cannot answer, TooLargeError above a limit."""
     return Question(
-        tuple(_texts(asked, limits)),
-        _k(asked, served, limits),
-        _tail(asked.tail, served),
-        _labels("exclude", asked.exclude, served, limits) or NOTHING,
-        None if asked.only is None else _only(asked.only, served, limits),
+        tuple(_texts(request, limits)),
+        _k(request, served, limits),
+        _tail(request.tail, served),
+        _labels("exclude", request.exclude, served, limits) or NOTHING,
+        None if request.only is None else _only(request.only, served, limits),
     )
 
 
-def _texts(asked: Asked, limits: Limits) -> list[str]:
-    if (asked.text is None) == (asked.texts is None):
-        found = "neither text nor texts" if asked.text is None else "both text and texts"
+def _texts(request: PredictRequest, limits: Limits) -> list[str]:
+    if (request.text is None) == (request.texts is None):
+        found = "neither text nor texts" if request.text is None else "both text and texts"
         raise UsageError(found, expected="one of them", do="send text for one text, texts for several")
-    texts = [asked.text] if asked.text is not None else asked.texts or []
-    most = min(limits.texts, limits.queue)  # more texts than the queue holds could never be answered
-    if not 1 <= len(texts) <= most:
+    texts = [request.text] if request.text is not None else request.texts or []
+    limit = min(limits.texts, limits.queue)  # more texts than the queue holds could never be answered
+    if not 1 <= len(texts) <= limit:
         kind = TooLargeError if texts else UsageError
         raise kind(
-            f"{len(texts):,} texts", expected=f"1 to {most:,}", do="send several requests" if texts else "send a text"
+            f"{len(texts):,} texts", expected=f"1 to {limit:,}", do="send several requests" if texts else "send a text"
         )
     for number, text in enumerate(texts):
-        place = f"texts.{number}" if asked.text is None else "text"
+        name = f"texts.{number}" if request.text is None else "text"
         if not INK.search(text):
-            raise UsageError(f"an empty {place}", expected="a text with words", do="leave it out")
+            raise UsageError(f"an empty {name}", expected="a text with words", do="leave it out")
         if len(text) > limits.text_chars:
             raise TooLargeError(
-                f"{len(text):,} characters in {place}",
+                f"{len(text):,} characters in {name}",
                 expected=f"at most {limits.text_chars:,}",
                 do="shorten it; the model reads the beginning only",
             )
     return texts
 
 
-def _k(asked: Asked, served: Served, limits: Limits) -> int:
-    labels, k = len(served.predictor.uids), asked.k
-    most = min(labels, limits.k)
-    if "k" not in asked.model_fields_set:
-        return min(k, most)
-    if not 1 <= k <= most:
-        why = f"the model has {counted(labels, 'label')}" if most == labels else "the server's limit"
-        raise UsageError(f"k {shown(k, 60)}", expected=f"1 to {most:,} ({why})", do="fix k")
+def _k(request: PredictRequest, served: Served, limits: Limits) -> int:
+    labels, k = len(served.predictor.uids), request.k
+    limit = min(labels, limits.k)
+    if "k" not in request.model_fields_set:
+        return min(k, limit)
+    if not 1 <= k <= limit:
+        reason = f"the model has {counted(labels, 'label')}" if limit == labels else "the server's limit"
+        raise UsageError(f"k {shown(k, 60)}", expected=f"1 to {limit:,} ({reason})", do="fix k")
     return k
 
 

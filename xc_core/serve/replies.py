@@ -60,7 +60,7 @@ def reply(served: Served, tail: float | None, answers: Iterable[list[Explained]]
     """Return the JSON of a ``Reply``."""
     dial = served.predictor.ranker.fusion.dial
     position = tail if tail is not None else 0.0 if dial is None else dial.default
-    labels = [[_label(label, why) for label in found] for found in answers]
+    labels = [[_label(label, why) for label in explained] for explained in answers]
     content = {"model": served.name, "tail": position, "answers": labels}
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 

@@ -73,7 +73,7 @@ class Address:
             listener.bind((self.host, self.port))
         except (OSError, OverflowError, TypeError, ValueError) as error:  # TypeError: a name that cannot be encoded
             listener.close()
-            raise self._taken(error) from error
+            raise self._address_error(error) from error
         return listener
 
     def listening(self, listener: socket.socket) -> None:
@@ -82,9 +82,9 @@ class Address:
             listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
-            raise self._taken(error) from error
+            raise self._address_error(error) from error
 
-    def _taken(self, error: Exception) -> UsageError:
+    def _address_error(self, error: Exception) -> UsageError:
         return UsageError(
             f"{bare(self.host)}, port {self.port}, where no server can listen ({error})",
             expected="an address of this machine and a free port",
@@ -98,9 +98,9 @@ class Protocol(H11Protocol):
     Headers must come in time, and a client that has closed its side for writing gets the answers to what it has sent.
     """
 
-    def __init__(self, config: uvicorn.Config, *arguments: Any, **named: Any) -> None:
-        super().__init__(config, *arguments, **named)
-        self._most, self._inner = self.limit_concurrency, self.app
+    def __init__(self, config: uvicorn.Config, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(config, *arguments, **keywords)
+        self._max_connections, self._inner_app = self.limit_concurrency, self.app
         self.limit_concurrency, self.app = None, self._bounded
         self._sends_no_more = False
         self._timer: asyncio.TimerHandle | None = None
@@ -108,10 +108,10 @@ class Protocol(H11Protocol):
     async def _bounded(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or answer 503 if there are too many connections or requests."""
         count = max(len(self.connections), len(self.tasks))
-        if self._most is None or count < self._most:
-            await self._inner(scope, receive, send)
+        if self._max_connections is None or count < self._max_connections:
+            await self._inner_app(scope, receive, send)
             return
-        response = busy(f"{count} connections or requests", f"fewer than {self._most}")
+        response = busy(f"{count} connections or requests", f"fewer than {self._max_connections}")
         response.headers["Connection"] = "close"
         await response(scope, receive, send)
 
@@ -135,9 +135,9 @@ class Protocol(H11Protocol):
 
     def handle_events(self) -> None:
         """Begin the requests whose headers have come."""
-        before = self.cycle
+        previous = self.cycle
         super().handle_events()
-        if self.cycle is not before:
+        if self.cycle is not previous:
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
@@ -251,16 +251,16 @@ def _config(app: Guard, limits: Limits) -> uvicorn.Config:
     )
 
 
-def _connections(wanted: int) -> int:
+def _connections(limit: int) -> int:
     """Return how many connections may be open: as many as wanted, but no more than half of the files that may be.
 
     Without a free file no connection is accepted, so none could be answered with 503. A shell allows 1,024 by default,
     fewer than the system does.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= 2 * wanted:
-        return wanted
-    files = 2 * wanted if hard == resource.RLIM_INFINITY else min(2 * wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= 2 * limit:
+        return limit
+    files = 2 * limit if hard == resource.RLIM_INFINITY else min(2 * limit, hard)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
         soft = files
@@ -272,10 +272,14 @@ def _run(server: uvicorn.Server, listener: socket.socket) -> None:
 
     uvicorn handles signals only while it runs, and raises them again when it has ended.
     """
-    numbers = [one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
-    before = {number: signal.signal(number, server.handle_exit) for number in numbers}
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    ]
+    previous_handlers = {number: signal.signal(number, server.handle_exit) for number in numbers}
     try:
         server.run(sockets=[listener])
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
