@@ -79,9 +79,9 @@ def test_a_folder_that_this_user_may_not_enter_is_the_innermost_one(
 
     closed.mkdir()
     monkeypatch.setattr(Path, "stat", stat)
-    assert causes._nearest(closed / "inner" / "file") == closed
+    assert causes._existing_part(closed / "inner" / "file") == closed
     assert str(closed) in storage_error("no permission (x)", closed / "inner" / "file").do
-    assert causes._nearest(closed) == closed
+    assert causes._existing_part(closed) == closed
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_a_new_file_that_is_deleted_meanwhile_hides_no_other_difference(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """git adds no file if one of those that it is to add is gone: all was named as not recorded."""
-    read = git._why_new
+    read = git._reason_new
 
     def deleted(path: Path, name: str) -> str:
         why = read(path, name)
@@ -177,5 +177,5 @@ def test_a_new_file_that_is_deleted_meanwhile_hides_no_other_difference(
 
     for name in ("a", "b.swp"):
         (repository / name).write_text("x")
-    monkeypatch.setattr(git, "_why_new", deleted)
+    monkeypatch.setattr(git, "_reason_new", deleted)
     assert (checkout(repository).changed, checkout(repository).left_out) == (("a",), {})

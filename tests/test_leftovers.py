@@ -237,7 +237,7 @@ def test_a_claim_waits_for_one_that_asks(tmp_path: Path, shared: bool) -> None:
 
 
 def test_a_lock_that_is_held_on_keeps_no_reader_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "_MOMENT", 0.05)
+    monkeypatch.setattr(leftovers, "_CLAIM_SECONDS", 0.05)
     file = tmp_path / ".thing.9999999-0a1b2c3d.tmp"
     file.touch()
     with claimed(file), claimed(file, shared=True):

@@ -82,7 +82,7 @@ def test_the_limit_of_a_control_group_counts_and_its_cache_is_free(
     for name, content in {"own": own, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    monkeypatch.setattr(memory, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(memory, "_PROCESS_GROUPS", tmp_path / "own")
     monkeypatch.setattr(memory, "_GROUPS", tmp_path)
     assert (memory.total_bytes(), memory.free_bytes()) == (9000, 2500)
 
@@ -97,5 +97,5 @@ def test_the_limit_of_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) 
 def test_a_system_without_control_groups_has_the_memory_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_OWN", tmp_path / "none")
+    monkeypatch.setattr(memory, "_PROCESS_GROUPS", tmp_path / "none")
     assert 0 < memory.free_bytes() < memory.total_bytes() == psutil.virtual_memory().total

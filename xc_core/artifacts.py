@@ -63,13 +63,13 @@ class Made:
 def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hex; see ``hashed_once``."""
     with path.open("rb") as stream:
-        known, facts = _HASHED.get(), os.fstat(stream.fileno())
-        key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-        if known is None:
+        hashes, status = _HASHED.get(), os.fstat(stream.fileno())
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if hashes is None:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-        if key not in known:
-            known[key] = hashlib.file_digest(stream, "sha256").hexdigest()
-        return known[key]
+        if key not in hashes:
+            hashes[key] = hashlib.file_digest(stream, "sha256").hexdigest()
+        return hashes[key]
 
 
 @contextlib.contextmanager
@@ -104,20 +104,20 @@ def steady(folder: Path, read: Callable[[], T]) -> T:
     while True:
         before = _identity(folder)
         try:
-            found = read()
+            result = read()
         except Exception:
             if _identity(folder) == before:
                 raise
         else:
             if _identity(folder) == before:
-                return found
+                return result
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
     """Return what distinguishes two folders at one path; an inode number alone may be reused."""
     with contextlib.suppress(OSError):
-        facts = folder.stat()
-        return facts.st_ino, facts.st_ctime_ns
+        status = folder.stat()
+        return status.st_ino, status.st_ctime_ns
     return None
 
 
@@ -138,11 +138,11 @@ def _verified(folder: Path, kind: str | None) -> Manifest:
             do="pass the folder of the right artefact",
         )
     check_sizes(folder, manifest)
-    for name, facts in manifest.files.items():
-        if sha256_file(folder / name) != facts["sha256"]:
+    for name, entry in manifest.files.items():
+        if sha256_file(folder / name) != entry["sha256"]:
             raise CorruptError(
                 f"{folder / name}, whose content has changed since it was written",
-                expected=f"SHA-256 {facts['sha256'][:16]}..., as the manifest says",
+                expected=f"SHA-256 {entry['sha256'][:16]}..., as the manifest says",
                 do=how_to_make(manifest.kind),
             )
     return manifest
@@ -150,13 +150,13 @@ def _verified(folder: Path, kind: str | None) -> Manifest:
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
     """Raise CorruptError if a file is missing or has another size; no content is read."""
-    for name, facts in manifest.files.items():
+    for name, entry in manifest.files.items():
         path = folder / name
         size = path.stat().st_size if path.is_file() else None
-        if size != facts["bytes"]:
+        if size != entry["bytes"]:
             raise CorruptError(
                 f"no file {path}" if size is None else f"{path} of {size} bytes",
-                expected=f"{facts['bytes']} bytes, as the manifest says",
+                expected=f"{entry['bytes']} bytes, as the manifest says",
                 do=how_to_make(manifest.kind),
             )
 
@@ -217,14 +217,14 @@ def _seal(work: Path, kind: str, made: Made) -> None:
     for path in sorted(work.rglob("*")):
         if path.is_file() and path.name != MADE:
             files[path.relative_to(work).as_posix()] = {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-            _share(path)
+            _make_readable(path)
         sync(path)
     (work / MANIFEST).write_text(Manifest(kind, files).to_file(), "utf-8")
     sync(work / MANIFEST)
     sync(work)
 
 
-def _share(path: Path) -> None:
+def _make_readable(path: Path) -> None:
     """Let everybody who may read the folder of a file read the file: safetensors makes files for their owner only."""
     present, readers = path.stat().st_mode, path.parent.stat().st_mode & 0o444
     if readers & ~present:
@@ -298,11 +298,11 @@ def install(new: Path, folder: Path) -> None:
         if new.stat().st_dev == folder.parent.stat().st_dev:
             _exchange(new, folder)
         else:
-            _copied(new, folder)
+            _copy_from_other_disk(new, folder)
     drop(new)
 
 
-def _copied(new: Path, folder: Path) -> None:
+def _copy_from_other_disk(new: Path, folder: Path) -> None:
     work = temporary(folder)
     try:
         work.mkdir()

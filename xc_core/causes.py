@@ -29,9 +29,9 @@ _REFUSALS: Final = {
     errno.ELOOP: "a symbolic link that leads to itself",
 }
 _WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
-"""Those that no reading has."""
+"""Error numbers that reading never has."""
 _IN_THE_WAY: Final = tuple(_REFUSALS[number] for number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP))
-"""Those that neither space nor permission helps."""
+"""Refusals that neither space nor permission would end."""
 _HELPS: Final = {errno.EFBIG: "raise the limit (ulimit -f)", errno.ENAMETOOLONG: "use a shorter name or path"}
 LINK_LOOP: Final = "Symlink loop from"
 """What Path.resolve writes in a RuntimeError, up to Python 3.12."""
@@ -59,7 +59,7 @@ _NO_MEMORY: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STA
 """What errors that are no MemoryError say: the system ("Cannot allocate memory"), torch on a CPU ("can't
 allocate memory"), and torch if a GPU has no memory left for what is no tensor, such as its context."""
 UNTOUCHED: Final = "; existing files are untouched"
-"""What a StorageError promises; only who changes several things one after the other has to take it back."""
+"""What a StorageError promises; a caller that changes several things one after the other has to take it back."""
 _FULL_BYTES: Final = 1 << 16
 """A disk with fewer free bytes counts as full: some libraries fail on a full disk without giving the reason."""
 
@@ -70,37 +70,38 @@ def storage_reason(error: Exception, path: Path) -> str:
     Not all writers raise an OSError with an error number: safetensors, polars, tokenizers, numpy, faiss and sqlite each
     report a full disk in their own way.
     """
-    error = _first(error)
+    error = _first_error(error)
     number = error.errno or 0 if isinstance(error, OSError) else 0
     if number in _REFUSALS:
         return f"{_REFUSALS[number]} ({error})"
     if isinstance(error, XCError):
         return ""
-    words, number = next(((words, known) for words, known in _IN_WORDS.items() if words in str(error)), ("", 0))
-    said = next((line for line in str(error).splitlines() if words in line), "")
-    there = _nearest(path)
-    if words and number in (0, errno.EACCES, errno.EIO):
-        number = _refusal(there if there.is_dir() else there.parent, number)
-    if number in (0, errno.EIO) and shutil.disk_usage(there).free < _FULL_BYTES:
+    phrase, number = next(((phrase, value) for phrase, value in _IN_WORDS.items() if phrase in str(error)), ("", 0))
+    line = next((line for line in str(error).splitlines() if phrase in line), "")
+    existing = _existing_part(path)
+    if phrase and number in (0, errno.EACCES, errno.EIO):
+        number = _refusal_number(existing if existing.is_dir() else existing.parent, number)
+    if number in (0, errno.EIO) and shutil.disk_usage(existing).free < _FULL_BYTES:
         number = errno.ENOSPC
-    return f"{_REFUSALS[number]} ({said or 'no reason given'})" if number else ""
+    return f"{_REFUSALS[number]} ({line or 'no reason given'})" if number else ""
 
 
-def _first(error: Exception) -> Exception:
+def _first_error(error: Exception) -> Exception:
     """Return the first error of a folder that was copied: shutil lists them all, as texts without error numbers."""
     if not isinstance(error, shutil.Error) or not isinstance(error.args[0], list):
         return error
-    source, target, why = error.args[0][0]
-    number = re.match(r"\[Errno (\d+)\] ([^:]+)", why)
-    return OSError(int(number[1]), number[2], source if why.endswith(f": {source!r}") else target) if number else error
+    source, target, message = error.args[0][0]
+    number = re.match(r"\[Errno (\d+)\] ([^:]+)", message)
+    name = source if message.endswith(f": {source!r}") else target
+    return OSError(int(number[1]), number[2], name) if number else error
 
 
-def _nearest(path: Path) -> Path:
+def _existing_part(path: Path) -> Path:
     """Return ``path``, or the innermost folder of it that is there and can be reached."""
-    return next(place for place in (path, *path.absolute().parents) if os.access(place, os.F_OK))
+    return next(folder for folder in (path, *path.absolute().parents) if os.access(folder, os.F_OK))
 
 
-def _refusal(folder: Path, number: int) -> int:
+def _refusal_number(folder: Path, number: int) -> int:
     """Return the error number with which ``folder`` refuses a new file; ``number`` if it takes one. sqlite has none."""
     try:
         tempfile.TemporaryFile(dir=folder).close()
@@ -131,11 +132,11 @@ def shortage(error: BaseException) -> ShortageError | None:
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if not memory and not any(words in str(error).partition("\n")[0] for words in _NO_MEMORY):
         return None
-    others = ", or end other work on the GPU (nvidia-smi lists it)" if "CUDA" in str(error) else ""
+    gpu_advice = ", or end other work on the GPU (nvidia-smi lists it)" if "CUDA" in str(error) else ""
     return ShortageError(
         f"too little memory ({first_line(error)})",
         expected="memory for the sizes in the settings and the data",
-        do=f"lower batch_size, tokens_per_pass, width or max_length, or use a machine with more memory{others}",
+        do=f"lower batch_size, tokens_per_pass, width or max_length, or use a machine with more memory{gpu_advice}",
     )
 
 
@@ -145,24 +146,24 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
     If ``error`` happened while ``path`` was built, it may be one of reading: it names another file, or none for a
     failing disk.
     """
-    error = error and _first(error)
+    error = error and _first_error(error)
     if reason.startswith(_IN_THE_WAY):
         return StorageError(
             f"{reason} while writing {path}",
             expected=f"a path without a file or link in the way{UNTOUCHED}",
             do="move the file or link away, or fix the link, then run the same command again",
         )
-    named = _names_another(error, path)
-    if named or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None):
+    other_file = _names_another(error, path)
+    if other_file or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None):
         return StorageError(
-            reason if named else f"{reason} while building {path}",
+            reason if other_file else f"{reason} while building {path}",
             expected=f"files that can be read, and permission to do so{UNTOUCHED}",
             do="fix the permission or the disk, then run the same command again",
         )
-    other = next((words for number, words in _HELPS.items() if reason.startswith(_REFUSALS[number])), "")
+    remedy = next((words for number, words in _HELPS.items() if reason.startswith(_REFUSALS[number])), "")
     denied = reason.startswith(_REFUSALS[errno.EACCES])
-    fix = f"{_who(path)} ({owners(path)})" if denied else other or "free space or fix the permission"
-    needs = "a file that can be written" if other else "free space and permission to write"
+    fix = f"{_permission_advice(path)} ({owners(path)})" if denied else remedy or "free space or fix the permission"
+    needs = "a file that can be written" if remedy else "free space and permission to write"
     return StorageError(
         f"{reason} while writing {path}",
         expected=f"{needs}{UNTOUCHED}",
@@ -170,11 +171,10 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
     )
 
 
-def _who(path: Path) -> str:
+def _permission_advice(path: Path) -> str:
     """Return who can give the permission to write a path: this user, or its owner."""
-    return (
-        "fix the permission" if os.geteuid() in (0, _nearest(path).stat().st_uid) else "ask the owner to let you write"
-    )
+    owner = _existing_part(path).stat().st_uid
+    return "fix the permission" if os.geteuid() in (0, owner) else "ask the owner to let you write"
 
 
 def explanation(error: BaseException) -> XCError | None:
@@ -207,13 +207,13 @@ def _current_folder() -> Path:
 def owners(path: Path) -> str:
     """Return owner, group and mode of a path, or of its innermost folder that is there, and of the folder above."""
     rows = []
-    for place in (there := _nearest(path), there.absolute().parent):
+    for folder in (existing := _existing_part(path), existing.absolute().parent):
         with contextlib.suppress(OSError):
-            found = place.stat()
-            owner, group = str(found.st_uid), str(found.st_gid)
+            status = folder.stat()
+            owner, group = str(status.st_uid), str(status.st_gid)
             with contextlib.suppress(KeyError):  # of another machine, or of a container
-                owner, group = place.owner(), place.group()
-            rows.append(f"{place} belongs to {owner}:{group}, mode {stat.filemode(found.st_mode)}")
+                owner, group = folder.owner(), folder.group()
+            rows.append(f"{folder} belongs to {owner}:{group}, mode {stat.filemode(status.st_mode)}")
     return "; ".join(rows)
 
 
@@ -224,6 +224,6 @@ def _names_another(error: Exception | None, path: Path) -> bool:
     """
     if not isinstance(error, OSError) or error.errno in _WRITES or not isinstance(error.filename, str | bytes):
         return False
-    place, own = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
-    temporary = str(place).startswith(str(own.with_name(f".{own.name}.")))
-    return not (temporary or place.is_relative_to(own) or own.is_relative_to(place))
+    named, target = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
+    temporary = str(named).startswith(str(target.with_name(f".{target.name}.")))
+    return not (temporary or named.is_relative_to(target) or target.is_relative_to(named))

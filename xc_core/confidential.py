@@ -52,14 +52,14 @@ def why_confidential(name: str, content: bytes) -> str:
         return "holds a key or a token"
     if not is_source and (_SETTING.search(content) or _LOGIN.search(content)):
         return "holds a password, a key or a login"
-    held = next((variable for variable, value in _values(os.environ).items() if value in content), "")
-    return held and f"holds the value of {held}"
+    leaked = next((variable for variable, value in _values(os.environ).items() if value in content), "")
+    return leaked and f"holds the value of {leaked}"
 
 
 def _values(environment: Mapping[str, str]) -> dict[str, bytes]:
     """Return the secrets of the environment by the names of their variables; also the password in an address."""
-    found = {name: value for name, value in environment.items() if _VARIABLE.search(name.upper())}
+    values = {name: value for name, value in environment.items() if _VARIABLE.search(name.upper())}
     for name, value in environment.items():
         if login := re.search(r"://[^/\s:@]*:([^\s]+)@", value):
-            found[name] = login[1]
-    return {name: os.fsencode(value) for name, value in found.items() if len(value) >= _SHORTEST}
+            values[name] = login[1]
+    return {name: os.fsencode(value) for name, value in values.items() if len(value) >= _SHORTEST}

@@ -21,7 +21,7 @@ from xc_core.environment import DEVICE, device_name
 from xc_core.errors import UnavailableError
 from xc_core.visible import counted
 
-_FASTER: Final = 1.2  # casts between the formats cost about a tenth of an encoder's time
+_MIN_BF16_SPEEDUP: Final = 1.2  # casts between the formats cost about a tenth of an encoder's time
 _READ_EVERY: Final = 64
 """Steps after which losses are read from a card (a guess): each reading waits until the card has caught up."""
 _AHEAD: Final = 2
@@ -130,18 +130,18 @@ class Device:
             return bool(torch.version.hip) or torch.cuda.get_device_capability(self.torch) >= (8, 0)
         # torch 2.13 has torch.cpu.get_capabilities, which earlier versions lack; without the probe bf16 is not used
         probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-        return self.is_cpu and bool(probe and probe()) and _cpu_speed_of_bf16() >= _FASTER
+        return self.is_cpu and bool(probe and probe()) and _cpu_speed_of_bf16() >= _MIN_BF16_SPEEDUP
 
-    def tokens_per_pass(self, asked: int, bytes_per_token: int, *, padding: bool = True) -> int:
-        """Return the padded tokens of a pass: ``asked`` on a CPU; on a card, what a quarter of its free memory holds.
+    def tokens_per_pass(self, requested: int, bytes_per_token: int, *, padding: bool = True) -> int:
+        """Return the padded tokens of a pass: ``requested`` on a CPU, or what a quarter of a card's free memory holds.
 
-        ``bytes_per_token`` is the memory of a token's activations. On a card: from ``asked`` up to 16,384, or 131,072
-        if ``padding`` is not computed.
+        ``bytes_per_token`` is the memory of a token's activations. On a card: from ``requested`` up to 16,384, or
+        131,072 if ``padding`` is not computed.
         """
         if self.kind != "cuda":
-            return asked
-        most = _PASS if padding else _UNPADDED_PASS
-        return max(asked, min(int(self._free() * _PASS_SHARE) // max(bytes_per_token, 1), most))
+            return requested
+        limit = _PASS if padding else _UNPADDED_PASS
+        return max(requested, min(int(self._free() * _PASS_SHARE) // max(bytes_per_token, 1), limit))
 
     def keeps(self, size: int) -> bool:
         """Return True if an array of ``size`` bytes may stay on the device, beside what else is there."""
@@ -180,15 +180,15 @@ CPU: Final = Device("cpu")
 @contextmanager
 def using(device: Device) -> Iterator[None]:
     """Make ``device`` the chosen one of the block, and of processes that start in it."""
-    asked = os.environ.get(DEVICE)
+    previous = os.environ.get(DEVICE)
     os.environ[DEVICE] = device.name
     try:
         yield
     finally:
-        if asked is None:
+        if previous is None:
             del os.environ[DEVICE]
         else:
-            os.environ[DEVICE] = asked
+            os.environ[DEVICE] = previous
 
 
 def num_cards() -> int:

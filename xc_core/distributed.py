@@ -82,10 +82,10 @@ class World:
             return value
         import torch.distributed as dist
 
-        held: list[Any] = [value]
+        values: list[Any] = [value]
         with self._contact():
-            dist.broadcast_object_list(held, 0)
-        return held[0]  # type: ignore[no-any-return]
+            dist.broadcast_object_list(values, 0)
+        return values[0]  # type: ignore[no-any-return]
 
     def by_first(self, work: Callable[[], None]) -> None:
         """Let the first process do some work; raise its error in all of them, since the others would wait for it."""
@@ -99,8 +99,8 @@ class World:
                 if (error := explanation(failed)) is None:
                     raise
                 error.__cause__ = failed
-        if found := self.of_first(error):
-            raise found
+        if shared := self.of_first(error):
+            raise shared
 
     def everyone(self, value: T) -> list[T]:
         """Return the values of all processes."""
@@ -108,10 +108,10 @@ class World:
             return [value]
         import torch.distributed as dist
 
-        held: list[Any] = [None] * self.size
+        values: list[Any] = [None] * self.size
         with self._contact():
-            dist.all_gather_object(held, value)
-        return held
+            dist.all_gather_object(values, value)
+        return values
 
     def to_first(self, value: T) -> list[T]:
         """Return the values of all processes in the first one, nothing in the others."""
@@ -119,21 +119,21 @@ class World:
             return [value]
         import torch.distributed as dist
 
-        held: list[Any] | None = [None] * self.size if self.first else None
+        values: list[Any] | None = [None] * self.size if self.first else None
         with self._contact():
-            dist.gather_object(value, held, 0)
-        return held or []
+            dist.gather_object(value, values, 0)
+        return values or []
 
     def wait(self) -> None:
         """Wait until all processes are here."""
         self.everyone(None)
 
-    def agree(self, value: object, what: str) -> None:
-        """Raise MovedError if a process has another ``value`` of ``what``."""
+    def agree(self, value: object, name: str) -> None:
+        """Raise MovedError if a process has another ``value`` of ``name``."""
         values = self.everyone(value)
         if any(other != values[0] for other in values):
             raise MovedError(
-                f"processes that disagree on {what}",
+                f"processes that disagree on {name}",
                 expected="the same code, settings, inputs and libraries on every machine",
                 do="install the versions of constraints.txt on every machine, and start again",
             )
@@ -156,8 +156,8 @@ ALONE: Final = World()
 
 
 @contextmanager
-def joined(what: str) -> Iterator[World]:
-    """Yield the group of processes that torchrun started for ``what``; they can reach each other during the block.
+def joined(activity: str) -> Iterator[World]:
+    """Yield the group of processes that torchrun started for ``activity``; they can reach each other during the block.
 
     In the block ``Device.chosen()`` is this process's own device. Raises UnavailableError if they cannot find each
     other.
@@ -175,7 +175,7 @@ def joined(what: str) -> Iterator[World]:
             )
         except (RuntimeError, ValueError) as error:
             raise UnavailableError(
-                f"process {world.rank} of {world.size} for {what}, which cannot find the others ({error})",
+                f"process {world.rank} of {world.size} for {activity}, which cannot find the others ({error})",
                 expected="the environment of torchrun, and a network between all machines",
                 do="start it with torchrun; see docs/many-machines.md",
             ) from error
@@ -200,12 +200,12 @@ def _own_device() -> Iterator[Device]:
         yield device
 
 
-def alone(what: str) -> None:
-    """Raise UsageError if more than one process was started for ``what``."""
+def alone(activity: str) -> None:
+    """Raise UsageError if more than one process was started for ``activity``."""
     world = World.from_environment()
     if world.size > 1:
         raise UsageError(
-            f"{world.size} processes started for {what}",
+            f"{world.size} processes started for {activity}",
             expected="one process: only `xc run` of encoder, embeddings, negatives and classifier has use for several",
             do="start it without torchrun, or with --nproc-per-node=1",
         )

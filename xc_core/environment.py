@@ -16,26 +16,26 @@ DEVICE: Final = "XC_DEVICE"
 """Environment variable with the device of this process and of those that it starts: auto, cpu, cuda or cuda:N."""
 _CHECKPOINT: Final = "XC_CHECKPOINT_SECONDS"
 _DEVICES: Final = re.compile(r"auto|cpu|cuda(:[0-9]{1,9})?")
-_MOST: Final = 10**9
+_MAX_VALUE: Final = 10**9
 
 
 def number(variable: str, default: float, least: float = 0.0) -> float:
     """Return the number in ``variable``; raise ConfigError if it is none from ``least`` to 1,000,000,000."""
     text = os.environ.get(variable) or str(default)
     try:
-        found = float(text) if text.isascii() and text == text.strip() else float("nan")
+        value = float(text) if text.isascii() and text == text.strip() else float("nan")
     except ValueError:
-        found = float("nan")
-    if not least <= found <= _MOST:
-        raise _refused(variable, text, f"a number from {least:g} to {_MOST:,}")
-    return found
+        value = float("nan")
+    if not least <= value <= _MAX_VALUE:
+        raise _refused(variable, text, f"a number from {least:g} to {_MAX_VALUE:,}")
+    return value
 
 
 def whole(variable: str, default: int, least: int = 0) -> int:
     """Return the whole number in ``variable``; raise ConfigError if it is none from ``least`` to 1,000,000,000."""
     text = os.environ.get(variable) or str(default)
-    if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= _MOST:
-        raise _refused(variable, text, f"a whole number from {least} to {_MOST:,}")
+    if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= _MAX_VALUE:
+        raise _refused(variable, text, f"a whole number from {least} to {_MAX_VALUE:,}")
     return int(text)
 
 
@@ -45,8 +45,8 @@ def _refused(variable: str, text: str, expected: str) -> ConfigError:
 
 def python_path() -> list[Path]:
     """Return the places of PYTHONPATH, absolute, for a process with another current folder."""
-    places = os.environ.get("PYTHONPATH")
-    return [Path(place).absolute() for place in places.split(os.pathsep)] if places else []
+    folders = os.environ.get("PYTHONPATH")
+    return [Path(folder).absolute() for folder in folders.split(os.pathsep)] if folders else []
 
 
 def checkpoint_seconds() -> float:

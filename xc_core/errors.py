@@ -27,7 +27,7 @@ from typing import ClassVar, Final
 
 from xc_core.visible import listed
 
-_MOST_FOUND: Final = 900
+_MAX_SHOWN: Final = 900
 """Characters that a message shows of what was found and of the place; input of any length can be in it."""
 
 
@@ -40,8 +40,8 @@ class XCError(Exception):
     exit_code: ClassVar[int] = 70
 
     def __init__(self, found: str, *, expected: str, do: str, where: str = "") -> None:
-        found = found if len(found) <= _MOST_FOUND else f"{found[: _MOST_FOUND - 3]}..."
-        where = where if len(where) <= _MOST_FOUND else f"{where[: _MOST_FOUND - 3]}..."
+        found = found if len(found) <= _MAX_SHOWN else f"{found[: _MAX_SHOWN - 3]}..."
+        where = where if len(where) <= _MAX_SHOWN else f"{where[: _MAX_SHOWN - 3]}..."
         self.found, self.expected, self.do, self.where = found, expected, do, where
         super().__init__(self.__str__())
 
@@ -134,12 +134,12 @@ def nearest(name: object, known: Iterable[object]) -> str:
 
     A name that looks the same comes first: an accent may be part of its letter, or a character of its own.
     """
-    asked, names = str(name)[:_MOST_FOUND], [str(one) for one in known]
-    if not asked.isascii():
-        form = unicodedata.normalize("NFC", asked)
-        if same := next((one for one in names if unicodedata.normalize("NFC", one) == form), ""):
-            return f" (nearest: {same!r}, in another Unicode form)"
-    match = difflib.get_close_matches(asked, names, n=1, cutoff=0.5)
+    text, names = str(name)[:_MAX_SHOWN], [str(candidate) for candidate in known]
+    if not text.isascii():
+        form = unicodedata.normalize("NFC", text)
+        if equal := next((candidate for candidate in names if unicodedata.normalize("NFC", candidate) == form), ""):
+            return f" (nearest: {equal!r}, in another Unicode form)"
+    match = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
     return f" (nearest: {match[0]!r})" if match else ""
 
 

@@ -24,7 +24,14 @@ _DIFF: Final = (
     *("--src-prefix=a/", "--dst-prefix=b/"),
 )
 """The difference as `git apply` reads it, whatever the settings of git are."""
-_PLACES: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+_GIT_VARIABLES: Final = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+)
 """Where git finds a repository. Git sets them for a hook; here it is the repository that a folder is in."""
 _CHANGED: Final = ("diff", "HEAD", "--name-only", "--no-renames")
 _NEW: Final = ("ls-files", "--others", "--exclude-standard")
@@ -56,7 +63,7 @@ class Checkout:
     @property
     def changes(self) -> str:
         """The files that differ, in words, for a tag; first those that are not in ``diff``."""
-        left_out = ", ".join(f"{name} ({why})" for name, why in self.left_out.items())
+        left_out = ", ".join(f"{name} ({reason})" for name, reason in self.left_out.items())
         parts = [f"not recorded: {left_out}" if left_out else "", ", ".join(self.changed)]
         return _storable("; ".join(filter(None, parts)))[:_LONGEST] or "nothing"
 
@@ -68,8 +75,8 @@ def _storable(text: str) -> str:
 
 def project_checkout(root: Path) -> Checkout:
     """Return the git checkout of the project; that of this library if the project is not in git."""
-    own = checkout(root)
-    return own if own.root else checkout(Path(__file__).parent)
+    project = checkout(root)
+    return project if project.root else checkout(Path(__file__).parent)
 
 
 def checkout(folder: Path) -> Checkout:
@@ -79,52 +86,52 @@ def checkout(folder: Path) -> Checkout:
     may hold a secret, are left out of the diff; so is everything, with the reason, if git fails. Raises StorageError if
     the disk of temporary files is full.
     """
-    root, _, commit = _git(folder, "rev-parse", "--show-toplevel", "HEAD").strip().rpartition("\n")
+    root, _, commit = _output_or_nothing(folder, "rev-parse", "--show-toplevel", "HEAD").strip().rpartition("\n")
     if not root:
         return Checkout("none")
     home = Path(root)
     with temporary_folder() as scratch:
         index = {"GIT_INDEX_FILE": str(scratch / "index")}
         with suppress(_GitError):  # as of a new file that was deleted meanwhile; the second time it is not listed
-            return _compared(home, commit, index)
+            return _checkout_at(home, commit, index)
         try:
-            return _compared(home, commit, index)
+            return _checkout_at(home, commit, index)
         except _GitError as error:
             if reason := storage_reason(error, scratch):
                 raise storage_error(reason, scratch) from error
             return Checkout(commit, home, left_out={"all that differs from the commit": first_line(error)})
 
 
-def _compared(home: Path, commit: str, index: dict[str, str]) -> Checkout:
+def _checkout_at(home: Path, commit: str, index: dict[str, str]) -> Checkout:
     """Return a checkout, compared with its commit in a new ``index``; raise _GitError if a command of git fails."""
-    _printed(home, "read-tree", "HEAD", **index)  # git takes an index that is missing for one of deleted files
+    _output(home, "read-tree", "HEAD", **index)  # git takes an index that is missing for one of deleted files
     names = _names(home, _CHANGED, index)
-    left_out = {name: why for name in names if (why := _why_changed(home, name, index))}
-    new = (name for name in _names(home, _NEW, index) if os.path.lexists(home / name))
-    added = {name: _why_new(home / name, name) for name in new}
-    if small := [name for name, why in added.items() if not why]:
-        _printed(home, *_ADD, given=small, **index)
+    left_out = {name: reason for name in names if (reason := _reason_changed(home, name, index))}
+    new_names = (name for name in _names(home, _NEW, index) if os.path.lexists(home / name))
+    added = {name: _reason_new(home / name, name) for name in new_names}
+    if included := [name for name, reason in added.items() if not reason]:
+        _output(home, *_ADD, names=included, **index)
         names = _names(home, _CHANGED, index)
     changed = tuple(name for name in names if name not in left_out)
     hidden = [f":(top,exclude,literal){name}" for name in left_out]
-    diff = _printed(home, *_DIFF, "--", ":/", *hidden, **index)
-    left_out |= {name: why for name, why in added.items() if why}
+    diff = _output(home, *_DIFF, "--", ":/", *hidden, **index)
+    left_out |= {name: reason for name, reason in added.items() if reason}
     return Checkout(commit, home, changed, diff, left_out)
 
 
 def _names(home: Path, command: tuple[str, ...], index: dict[str, str]) -> list[str]:
     """Return the file names that a git command prints."""
-    return [name for name in _printed(home, *command, "-z", **index).split("\0") if name]
+    return [name for name in _output(home, *command, "-z", **index).split("\0") if name]
 
 
-def _why_changed(home: Path, name: str, index: dict[str, str]) -> str:
+def _reason_changed(home: Path, name: str, index: dict[str, str]) -> str:
     """Return why the difference of a tracked file is left out: what it shows, lines around it included."""
-    diff = os.fsencode(_printed(home, *_DIFF, "--", f":(top,literal){name}", **index))
+    diff = os.fsencode(_output(home, *_DIFF, "--", f":(top,literal){name}", **index))
     is_binary = b"\nGIT binary patch\n" in diff and (home / name).is_file()
     return why_confidential(name, (home / name).read_bytes() if is_binary else diff)
 
 
-def _why_new(path: Path, name: str) -> str:
+def _reason_new(path: Path, name: str) -> str:
     """Return why a new file is left out, or what git lists as one."""
     if path.is_dir():
         return "a link to a folder" if path.is_symlink() else "a repository of its own"
@@ -138,51 +145,49 @@ def _why_new(path: Path, name: str) -> str:
 
 def setting(folder: Path, name: str) -> str:
     """Return a setting of git, such as user.name, with U+FFFD for what is not UTF-8; empty if it is not set."""
-    return _storable(_git(folder, "config", name).strip())
+    return _storable(_output_or_nothing(folder, "config", name).strip())
 
 
 def tracked(folder: Path, paths: Collection[Path]) -> list[str]:
     """Return the files under ``paths`` that git tracks, relative to ``folder``; none outside git."""
-    names = _git(folder, "ls-files", "-z", "--", *map(str, paths)) if paths else ""
+    names = _output_or_nothing(folder, "ls-files", "-z", "--", *map(str, paths)) if paths else ""
     return [name for name in names.split("\0") if name]
 
 
 def trouble(folder: Path) -> str:
     """Return why git names no commit of a folder; an empty string if it names one, or the folder is not in git."""
-    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return ""
     try:
-        done = _run(folder, ("log", "-1", "--format=%H"), {})
+        result = _run(folder, ("log", "-1", "--format=%H"), {})
     except FileNotFoundError:
         return "git is not installed"
-    return "" if done.returncode == 0 else done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+    return "" if result.returncode == 0 else result.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
 
 
-def _git(folder: Path, *arguments: str, given: Iterable[str] = (), **environment: str) -> str:
-    """Return what a git command that reads the names ``given`` prints, nothing if it fails or git is not installed."""
+def _output_or_nothing(folder: Path, *arguments: str, names: Iterable[str] = (), **environment: str) -> str:
+    """Return the output of a git command that reads ``names``; nothing if it fails or git is not installed."""
     try:
-        return _printed(folder, *arguments, given=given, **environment)
+        return _output(folder, *arguments, names=names, **environment)
     except (FileNotFoundError, _GitError):
         return ""
 
 
-def _printed(folder: Path, *arguments: str, given: Iterable[str] = (), **environment: str) -> str:
-    """Return what a git command that reads the names ``given`` prints; raise _GitError if it fails."""
-    done = _run(folder, arguments, environment, b"\0".join(map(os.fsencode, given)))
-    if done.returncode:
-        raise _GitError(done.stderr.decode("utf-8", "replace"))
-    return done.stdout.decode("utf-8", "surrogateescape")
+def _output(folder: Path, *arguments: str, names: Iterable[str] = (), **environment: str) -> str:
+    """Return the output of a git command that reads ``names``; raise _GitError if it fails."""
+    result = _run(folder, arguments, environment, b"\0".join(map(os.fsencode, names)))
+    if result.returncode:
+        raise _GitError(result.stderr.decode("utf-8", "replace"))
+    return result.stdout.decode("utf-8", "surrogateescape")
 
 
 def _run(
-    folder: Path, arguments: tuple[str, ...], environment: dict[str, str], given: bytes = b""
+    folder: Path, arguments: tuple[str, ...], environment: dict[str, str], stdin: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
-    everything = {**outside_hooks(), **environment}
-    return subprocess.run(
-        ["git", *arguments], cwd=folder, env=everything, input=given, capture_output=True, check=False
-    )
+    variables = {**outside_hooks(), **environment}
+    return subprocess.run(["git", *arguments], cwd=folder, env=variables, input=stdin, capture_output=True, check=False)
 
 
 def outside_hooks() -> dict[str, str]:
     """Return the environment without the repository of a hook that this process was started from."""
-    return {name: value for name, value in os.environ.items() if name not in _PLACES}
+    return {name: value for name, value in os.environ.items() if name not in _GIT_VARIABLES}

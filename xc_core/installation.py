@@ -35,10 +35,10 @@ def outdated(checkout: Path = _CHECKOUT) -> ConfigError | None:
         for name, value in entries.items()
         if group.startswith(_OURS)
     }
-    own = [entry for entry in installed.entry_points if entry.group.startswith(_OURS)]
-    known = {(entry.group, entry.name, entry.value) for entry in own}
+    entries = [entry for entry in installed.entry_points if entry.group.startswith(_OURS)]
+    installed_entries = {(entry.group, entry.name, entry.value) for entry in entries}
     required = [line for line in installed.requires or () if "extra ==" not in line]
-    differing = sorted({f"{group} {name}" for group, name, _ in declared ^ known})
+    differing = sorted({f"{group} {name}" for group, name, _ in declared ^ installed_entries})
     differing += [name for name in sorted(_names(project.get("dependencies", [])) - _names(required)) if _absent(name)]
     if not differing:
         return None
@@ -51,7 +51,7 @@ def outdated(checkout: Path = _CHECKOUT) -> ConfigError | None:
 
 def _names(requirements: list[str]) -> set[str]:
     """Return the names of packages, in the form in which they are compared."""
-    return {re.sub(r"[-_.]+", "-", found[0]).lower() for line in requirements if (found := _NAME.match(line))}
+    return {re.sub(r"[-_.]+", "-", match[0]).lower() for line in requirements if (match := _NAME.match(line))}
 
 
 def _absent(package: str) -> bool:

@@ -25,7 +25,7 @@ from xc_core.errors import StorageError
 
 _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
 """Names that ``work`` gives. A user may have a file such as .notes.2026.tmp."""
-_MOMENT: Final = 1.0
+_CLAIM_SECONDS: Final = 1.0
 """Seconds that a claim waits for its lock at most."""
 _CLOCK_SECONDS: Final = 1.0
 _OURS: Final[set[Path]] = set()
@@ -56,9 +56,9 @@ def temporary_folder() -> Iterator[Path]:
 
     Raises StorageError, with its path, if it is full: the error of a write to an open file names no file.
     """
-    place = Path(tempfile.gettempdir(), "xc")
-    sweep([place.parent], place.name)
-    with scratch(place, 0o700) as folder:
+    base = Path(tempfile.gettempdir(), "xc")
+    sweep([base.parent], base.name)
+    with scratch(base, 0o700) as folder:
         try:
             yield folder
         except OSError as error:
@@ -76,9 +76,9 @@ def claimed(path: Path, *, shared: bool = False) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDONLY)
     _OURS.add(path)
     try:
-        ends = time.monotonic() + _MOMENT
-        while not _locked(descriptor, shared=shared) and time.monotonic() < ends:
-            time.sleep(_MOMENT / 100)
+        deadline = time.monotonic() + _CLAIM_SECONDS
+        while not _locked(descriptor, shared=shared) and time.monotonic() < deadline:
+            time.sleep(_CLAIM_SECONDS / 100)
         yield
     finally:
         _OURS.discard(path)
@@ -116,11 +116,11 @@ def _runs(pid: int, path: Path) -> bool:
 def process_of(pid: int, before: float) -> psutil.Process | None:
     """Return the process ``pid`` if it runs and was started before a moment; a younger one has another task."""
     try:
-        found = psutil.Process(pid)
-        alive = found.status() != psutil.STATUS_ZOMBIE and found.create_time() <= before
+        process = psutil.Process(pid)
+        alive = process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= before
     except psutil.Error:
         return None
-    return found if alive else None
+    return process if alive else None
 
 
 def _changed(path: Path) -> float:
@@ -148,15 +148,15 @@ def sweep(folders: Iterable[Path], name: str = "") -> list[Path]:
 
     Folders that cannot be read are left out: a command that only reads needs no permission to clean up.
     """
-    found = []
+    deleted = []
     for folder in folders:
         with contextlib.suppress(OSError):
             for entry in os.scandir(folder):
                 match = _NAME.fullmatch(entry.name)
                 if match and name in ("", match["name"]) and abandoned(Path(entry), int(match["pid"])):
                     drop(Path(entry))
-                    found.append(Path(entry))
-    return found
+                    deleted.append(Path(entry))
+    return deleted
 
 
 def drop(path: Path) -> None:
@@ -173,9 +173,9 @@ def drop_all(paths: Iterable[Path]) -> None:
     paths = list(paths)
     for path in paths:
         drop(path)
-    if left := next((path for path in paths if os.path.lexists(path)), None):
+    if remaining := next((path for path in paths if os.path.lexists(path)), None):
         raise StorageError(
-            f"{left}, which cannot be deleted",
+            f"{remaining}, which cannot be deleted",
             expected="permission to delete the files in it",
             do="fix the permissions, then run the same command again",
         )

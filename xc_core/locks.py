@@ -21,23 +21,23 @@ _RETRY_SECONDS: Final = 0.05
 
 @contextlib.contextmanager
 def locked(
-    path: Path, what: str, *, patience: float = 0.0, shared: bool = False, needed: bool = True
+    path: Path, activity: str, *, patience: float = 0.0, shared: bool = False, needed: bool = True
 ) -> Iterator[None]:
     """Hold the file lock ``path`` during the block; the system releases it when the process ends, for any reason.
 
-    Several processes may hold it at once if all of them ask for a ``shared`` one. ``what`` names the work in the error.
-    Raises BusyError if another process still holds the lock after ``patience`` seconds, StorageError if the file cannot
-    be written or, if a lock is ``needed``, if its disk has none.
+    Several processes may hold it at once if all of them ask for a ``shared`` one. ``activity`` names the work in the
+    error. Raises BusyError if another process still holds the lock after ``patience`` seconds, StorageError if the file
+    cannot be written or, if a lock is ``needed``, if its disk has none.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = _opened(path)
     with stream:
         share(stream, path.parent)
-        _lock(stream, what, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, needed)
+        _lock(stream, activity, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, needed)
         stream.seek(0)
-        others = [pid for pid in stream.read().split() if _runs(pid)] if shared else []
-        holders = "".join(f"{pid}\n" for pid in dict.fromkeys([*others, str(os.getpid())]))
+        other_pids = [pid for pid in stream.read().split() if _runs(pid)] if shared else []
+        holders = "".join(f"{pid}\n" for pid in dict.fromkeys([*other_pids, str(os.getpid())]))
         with contextlib.suppress(OSError):  # a full or read-only disk: messages cannot name the holder of the lock
             stream.seek(0)
             stream.truncate()
@@ -63,22 +63,22 @@ def share(stream: TextIO, folder: Path) -> None:
             os.fchmod(stream.fileno(), (present | users) & 0o777)
 
 
-def _lock(stream: TextIO, what: str, until: float, kind: int, needed: bool) -> None:
-    speaks = time.monotonic() + QUIET_SECONDS
+def _lock(stream: TextIO, activity: str, deadline: float, kind: int, needed: bool) -> None:
+    report_at = time.monotonic() + QUIET_SECONDS
     while True:
         try:
             return fcntl.flock(stream, kind | fcntl.LOCK_NB)
         except BlockingIOError as error:
             now = time.monotonic()
-            if now >= until:
+            if now >= deadline:
                 raise BusyError(
-                    f"{what}, which {_holders(stream)} running",
+                    f"{activity}, which {_holders(stream)} running",
                     expected="one run at a time",
                     do="wait for it to end, or stop it, then run the same command again",
                 ) from error
-            if now >= speaks:
-                report(f"waiting for {what}, which {_holders(stream)} running")
-                speaks = math.inf
+            if now >= report_at:
+                report(f"waiting for {activity}, which {_holders(stream)} running")
+                report_at = math.inf
             time.sleep(_RETRY_SECONDS)
         except OSError as error:
             if not needed:

@@ -60,13 +60,13 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
     if not path.is_file():
         raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do)
     try:
-        manifest, own = _parsed(path.read_text("utf-8"))
+        manifest, stated = _parsed(path.read_text("utf-8"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found = f"an unreadable {path} ({type(error).__name__}: {error})"
         raise CorruptError(found, expected="JSON with kind, format and files", do=do) from error
     if manifest.format != FORMAT:
         raise CorruptError(f"format {manifest.format} in {path}", expected=f"format {FORMAT}", do=do)
-    if own != manifest.digest():
+    if stated != manifest.digest():
         found = f"{path}, which has changed since it was written"
         raise CorruptError(found, expected="the digest that it states of itself", do=do)
     return manifest
@@ -76,20 +76,20 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
 def _parsed(text: str) -> tuple[Manifest, str]:
     """Return the manifest of a text, and the digest that it states. A command reads the same text many times."""
     content = json.loads(text)
-    files = {_inner(name): MappingProxyType(_facts(facts)) for name, facts in content["files"].items()}
+    files = {_checked_name(name): MappingProxyType(_checked_entry(entry)) for name, entry in content["files"].items()}
     manifest = Manifest(str(content["kind"]), MappingProxyType(files), content["format"])
     return manifest, content.get(_CHECKSUM, manifest.digest())
 
 
-def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return size and hash of a file; raise TypeError for other types."""
-    size, sha256 = facts["bytes"], facts["sha256"]
+    size, sha256 = entry["bytes"], entry["sha256"]
     if type(size) is not int or not isinstance(sha256, str):
         raise TypeError("bytes that are no number, or sha256 that is no text")
     return {"bytes": size, "sha256": sha256}
 
 
-def _inner(name: str) -> str:
+def _checked_name(name: str) -> str:
     """Return the name of a file in an artefact; raise ValueError if it leads outside of it."""
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
         raise ValueError(f"the file name {bare(name)}")

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psutil
 
-_OWN: Final = Path("/proc/self/cgroup")
+_PROCESS_GROUPS: Final = Path("/proc/self/cgroup")
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _FILES: Final = {
     "memory.max": ("memory.current", "inactive_file"),
@@ -39,15 +39,15 @@ def free_bytes() -> int:
 
 def _limits() -> Iterator[tuple[int, int]]:
     """Yield the limits of the address space and of the control groups, and how much of each is used."""
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if most != resource.RLIM_INFINITY:
-        yield most, psutil.Process().memory_info().vms
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if address_space != resource.RLIM_INFINITY:
+        yield address_space, psutil.Process().memory_info().vms
     for folder in _control_groups():
         for name, (usage, given_back) in _FILES.items():
             with suppress(OSError, ValueError):  # "max" is no limit
                 limit, used = (int((folder / file).read_text("ascii")) for file in (name, usage))
-                found = re.search(rf"^{given_back} (\d+)$", (folder / "memory.stat").read_text("ascii"), re.MULTILINE)
-                yield limit, used - (int(found[1]) if found else 0)
+                match = re.search(rf"^{given_back} (\d+)$", (folder / "memory.stat").read_text("ascii"), re.MULTILINE)
+                yield limit, used - (int(match[1]) if match else 0)
 
 
 def _control_groups() -> Iterator[Path]:
@@ -56,12 +56,12 @@ def _control_groups() -> Iterator[Path]:
     In a container the kernel may name groups that are not visible there; the outermost folder is then its own.
     """
     with suppress(OSError):
-        for line in _OWN.read_text("utf-8").splitlines():
+        for line in _PROCESS_GROUPS.read_text("utf-8").splitlines():
             _, kinds, path = line.split(":", 2)
             if not kinds or "memory" in kinds.split(","):
                 root = _GROUPS / "memory" if kinds else _GROUPS
-                own = root / path.lstrip("/")
-                yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(root))
+                group = root / path.lstrip("/")
+                yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
 
 
 def give_back() -> None:

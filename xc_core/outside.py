@@ -97,19 +97,19 @@ def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
 
 def _invalid(error: Exception, text: str, where: str) -> ConfigError:
     """Return the error for a text that ruamel.yaml refuses, with its line and column if they are known."""
-    reason, start, place = str(error) or type(error).__name__, "", None
+    reason, origin, position = str(error) or type(error).__name__, "", None
     if isinstance(error, MarkedYAMLError):
-        reason, mark, begun = str(error.problem), error.problem_mark, error.context_mark
-        place = mark.line, mark.column
-        if begun and begun.line != mark.line:
-            start = f", {error.context} that starts in line {begun.line + 1}"
+        reason, mark, start_mark = str(error.problem), error.problem_mark, error.context_mark
+        position = mark.line, mark.column
+        if start_mark and start_mark.line != mark.line:
+            origin = f", {error.context} that starts in line {start_mark.line + 1}"
     elif isinstance(error, ReaderError):  # names a position, and calls the text "<unicode string>"
-        reason, before = f"unacceptable character #x{error.character:04x}", text[: error.position]
-        place = before.count("\n"), len(before) - before.rfind("\n") - 1
-    if place:
-        where = f"{_line(where, place[0])}, column {place[1] + 1}"
+        reason, preceding = f"unacceptable character #x{error.character:04x}", text[: error.position]
+        position = preceding.count("\n"), len(preceding) - preceding.rfind("\n") - 1
+    if position:
+        where = f"{_line(where, position[0])}, column {position[1] + 1}"
     shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in " ".join(reason.split()))
-    found = f"invalid YAML ({shown if len(shown) <= 200 else f'{shown[:197]}...'}{start})"
+    found = f"invalid YAML ({shown if len(shown) <= 200 else f'{shown[:197]}...'}{origin})"
     return ConfigError(found, expected="YAML", do="fix it, or quote texts", where=where)
 
 
@@ -127,20 +127,20 @@ def _loaded(text: str) -> Any:
 def _check_events(text: str, where: str) -> None:
     """Raise ConfigError if the text is too deep, too large, has tags or several documents. Nothing is built."""
     total = documents = 0
-    started: list[int] = []  # value of total at the start of each open collection
+    totals_at_start: list[int] = []  # value of total at the start of each open collection
     anchors: list[str | None] = []
     sizes: dict[str, int] = {}  # nodes behind each anchor that is complete
     for event in YAML(typ="safe").parse(text):
         line = _line(where, event.start_mark.line)
         documents += isinstance(event, DocumentStartEvent)
         if getattr(event, "tag", None):
-            raise _over(f"the tag {preview(str(event.tag))}", "plain values without tags", line)
+            raise _refused(f"the tag {preview(str(event.tag))}", "plain values without tags", line)
         if isinstance(event, MappingStartEvent | SequenceStartEvent):
-            started.append(total)
+            totals_at_start.append(total)
             anchors.append(event.anchor)
             total += 1
         elif isinstance(event, MappingEndEvent | SequenceEndEvent):
-            sizes[anchors.pop() or ""] = total - started.pop()
+            sizes[anchors.pop() or ""] = total - totals_at_start.pop()
         elif isinstance(event, AliasEvent):
             if event.anchor in anchors or event.anchor not in sizes:
                 raise _no_value(str(event.anchor), anchors, line)
@@ -148,19 +148,21 @@ def _check_events(text: str, where: str) -> None:
         elif isinstance(event, ScalarEvent):
             total += 1
             sizes[event.anchor or ""] = 1
-        if len(started) > MOST_DEPTH:
-            raise _over(f"more than {MOST_DEPTH} levels", "fewer mappings and lists inside each other", line)
+        if len(totals_at_start) > MOST_DEPTH:
+            raise _refused(f"more than {MOST_DEPTH} levels", "fewer mappings and lists inside each other", line)
         if total > MOST_NODES:
-            raise _over(f"more than {MOST_NODES:,} values", "fewer values, aliases counted as what they repeat", line)
+            raise _refused(
+                f"more than {MOST_NODES:,} values", "fewer values, aliases counted as what they repeat", line
+            )
         if documents > 1:
-            raise _over("a second document (---)", "one document", line)
+            raise _refused("a second document (---)", "one document", line)
 
 
 def _no_value(name: str, open_anchors: list[str | None], where: str) -> ConfigError:
     """Return the error for an alias that repeats a value which is not finished, or not there."""
     alias = f"the alias *{bare(name)}"
     if name in open_anchors:
-        return _over(f"{alias} inside its own value", "aliases of finished values", where)
+        return _refused(f"{alias} inside its own value", "aliases of finished values", where)
     return ConfigError(
         f"{alias}, and no &{bare(name)} before it",
         expected="an alias (*name) of a value that is marked with &name before it",
@@ -169,5 +171,5 @@ def _no_value(name: str, open_anchors: list[str | None], where: str) -> ConfigEr
     )
 
 
-def _over(found: str, expected: str, where: str) -> ConfigError:
+def _refused(found: str, expected: str, where: str) -> ConfigError:
     return ConfigError(found, expected=expected, do="fix the YAML", where=where)

@@ -85,17 +85,18 @@ def _replaced(config: C, values: dict[str, Any], where: str) -> C:
     try:
         return dataclasses.replace(config, **values)  # type: ignore[type-var]
     except ConfigError as error:  # raised by the config's own check, which does not know its place
-        place = error.where or where
-        raise ConfigError(error.found, expected=error.expected, do=error.do, where=place) from error
+        location = error.where or where
+        raise ConfigError(error.found, expected=error.expected, do=error.do, where=location) from error
 
 
 def _unknown_field(config: object, name: object, names: list[str], where: str) -> UnknownSettingError:
-    known = ", ".join(names) or "none"
-    expected = f"one of {known}"
+    available = ", ".join(names) or "none"
+    expected = f"one of {available}"
     if isinstance(config, Part):
-        expected = f"a setting of the {config.table.what} {config.kind!r}: {known}"
-    given = bare(name)
-    error = UnknownSettingError(f"{where}.{given}{nearest(given, names)}", expected=expected, do="fix the name")
+        expected = f"a setting of the {config.table.family} {config.kind!r}: {available}"
+    shown_name = bare(name)
+    found = f"{where}.{shown_name}{nearest(shown_name, names)}"
+    error = UnknownSettingError(found, expected=expected, do="fix the name")
     error.setting = f"{where}.{name}"
     return error
 
@@ -114,15 +115,15 @@ def _part(present: Part, changes: Any, where: str) -> tuple[Any, Any]:
     if isinstance(changes, str):
         changes = {KIND: changes}
     if not isinstance(changes, dict):
-        known = ", ".join(present.table.names())
+        kinds = ", ".join(present.table.names())
         raise ConfigError(
             f"{where} = {shown(changes)}",
-            expected=f"a {present.table.what} ({known}) or a mapping of its settings",
+            expected=f"a {present.table.family} ({kinds}) or a mapping of its settings",
             do="fix the value",
         )
     kind = changes.get(KIND, present.kind)
-    rest = {name: value for name, value in changes.items() if name != KIND}
-    return (present if kind == present.kind else _default(present.table, kind, where)), rest
+    settings = {name: value for name, value in changes.items() if name != KIND}
+    return (present if kind == present.kind else _default(present.table, kind, where)), settings
 
 
 def _parts(present: Mapping[str, Part], changes: Any, family: type[Part], where: str) -> dict[str, Part]:
@@ -138,12 +139,13 @@ def _parts(present: Mapping[str, Part], changes: Any, family: type[Part], where:
         raise ConfigError(f"{where} = {shown(changes)}", expected=expected, do="fix the value")
     parts = dict(present)
     for name, value in changes.items():
-        place = f"{where}.{_part_name(name, where)}"
+        part_where = f"{where}.{_part_name(name, where)}"
         if value is None:
-            _drop(parts, name, family, place)
+            _drop(parts, name, family, part_where)
             continue
         kind = value.get(KIND, name) if isinstance(value, dict) else value if isinstance(value, str) else name
-        parts[name] = changed(parts[name] if name in parts else _default(family.table, kind, place), value, place)
+        part = parts[name] if name in parts else _default(family.table, kind, part_where)
+        parts[name] = changed(part, value, part_where)
     return parts
 
 
@@ -181,11 +183,11 @@ def _fitted(value: Any, hint: Any, where: str) -> Any:
     if typing.get_origin(hint) is tuple:
         if isinstance(value, list | tuple):
             return tuple(_fitted(item, typing.get_args(hint)[0], f"{where}[{i}]") for i, item in enumerate(value))
-        wanted = "a list, [a, b]"
+        expected = "a list, [a, b]"
     elif isinstance(hint, type) and issubclass(hint, Enum):
         if value in [member.value for member in hint]:
             return hint(value)
-        wanted = " or ".join(member.value for member in hint)
+        expected = " or ".join(member.value for member in hint)
     else:
         if hint is float and type(value) in (int, float) and -MOST_NUMBER <= value <= MOST_NUMBER:
             return float(value)
@@ -193,8 +195,8 @@ def _fitted(value: Any, hint: Any, where: str) -> Any:
             return value
         if hint in (str, bool) and type(value) is hint:
             return value
-        wanted = _WORDS.get(hint, str(hint))
-    raise ConfigError(f"{where} = {shown(value)}", expected=wanted, do="fix the value")
+        expected = _WORDS.get(hint, str(hint))
+    raise ConfigError(f"{where} = {shown(value)}", expected=expected, do="fix the value")
 
 
 def deep_merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
@@ -209,8 +211,8 @@ def deep_merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
         if isinstance(left, dict) or isinstance(right, dict):
             left, right = ({KIND: side} if isinstance(side, str) else side for side in (left, right))
         if isinstance(left, dict) and isinstance(right, dict):
-            same = KIND not in left or left[KIND] == right.get(KIND, left[KIND])
-            merged[name] = deep_merged(left, right) if same else right
+            same_kind = KIND not in left or left[KIND] == right.get(KIND, left[KIND])
+            merged[name] = deep_merged(left, right) if same_kind else right
         elif {type(left), type(right)} == {dict, list}:
             found = f"a list of {name}, and settings of single {name}"
             raise ConfigError(found, expected="one of them", do=f"leave out by name, not by a list: {name}.NAME=null")
@@ -225,18 +227,18 @@ def put(changes: dict[str, Any], name: str, value: Any) -> None:
     a value and settings of its own.
     """
     *parents, last = name.split(".")
-    place = changes
+    mapping = changes
     for parent in parents:
-        inner = place.setdefault(parent, {})
-        if isinstance(inner, str):
-            inner = place[parent] = {KIND: inner}
-        if not isinstance(inner, dict):
+        child = mapping.setdefault(parent, {})
+        if isinstance(child, str):
+            child = mapping[parent] = {KIND: child}
+        if not isinstance(child, dict):
             raise _two_values(name, parent)
-        place = inner
-    present = place.get(last)
+        mapping = child
+    present = mapping.get(last)
     if isinstance(present, dict) and not isinstance(value, str):
         raise _two_values(f"a setting of {last}", last)
-    place[last] = {**present, KIND: value} if isinstance(present, dict) else value
+    mapping[last] = {**present, KIND: value} if isinstance(present, dict) else value
 
 
 def _two_values(found: str, name: str) -> ConfigError:
@@ -245,38 +247,38 @@ def _two_values(found: str, name: str) -> ConfigError:
 
 def dotted(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested mappings as values under dotted names, the reverse of ``put``; an empty mapping is a value."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in changes.items():
-        inner = isinstance(value, Mapping) and value
-        found |= dotted(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
-    return found
+        nested = isinstance(value, Mapping) and value
+        flat |= dotted(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
+    return flat
 
 
 def option_text(value: Any) -> str:
     """Return the value of a setting as ``--set`` reads it: YAML, in which a text such as "1" or "a: b" needs quotes."""
     try:
-        same = isinstance(value, str) and yaml_of(value) == value
+        unquoted = isinstance(value, str) and yaml_of(value) == value
     except ConfigError:
-        same = False
-    return value if same else json.dumps(value, ensure_ascii=False)
+        unquoted = False
+    return value if unquoted else json.dumps(value, ensure_ascii=False)
 
 
-def at_least(config: object, **least: float) -> None:
+def at_least(config: object, **bounds: float) -> None:
     """Raise ConfigError if a field of ``config`` is less than its named bound."""
-    for name, bound in least.items():
+    for name, bound in bounds.items():
         _require(config, name, getattr(config, name) >= bound, f"at least {bound}")
 
 
-def at_most(config: object, **most: float) -> None:
+def at_most(config: object, **bounds: float) -> None:
     """Raise ConfigError if a field of ``config`` exceeds its named bound."""
-    for name, bound in most.items():
+    for name, bound in bounds.items():
         _require(config, name, getattr(config, name) <= bound, f"at most {bound:,}")
 
 
 def within(config: object, **bounds: tuple[float, float]) -> None:
     """Raise ConfigError if a field of ``config`` lies outside its named range, whose ends belong to it."""
-    for name, (least, most) in bounds.items():
-        _require(config, name, least <= getattr(config, name) <= most, f"{least:,} to {most:,}")
+    for name, (low, high) in bounds.items():
+        _require(config, name, low <= getattr(config, name) <= high, f"{low:,} to {high:,}")
 
 
 def below(config: object, **bounds: float) -> None:
@@ -287,12 +289,12 @@ def below(config: object, **bounds: float) -> None:
 
 def one_of(config: object, **choices: tuple[str, ...]) -> None:
     """Raise ConfigError if a field of ``config`` is not one of its choices."""
-    for name, known in choices.items():
-        _require(config, name, getattr(config, name) in known, " or ".join(known))
+    for name, allowed in choices.items():
+        _require(config, name, getattr(config, name) in allowed, " or ".join(allowed))
 
 
-def _require(config: object, name: str, fine: bool, expected: str) -> None:
-    if not fine:
+def _require(config: object, name: str, valid: bool, expected: str) -> None:
+    if not valid:
         raise ConfigError(f"{name} {shown(getattr(config, name))}", expected=expected, do="fix the value")
 
 
@@ -311,11 +313,11 @@ def in_use(config: Any) -> Any:
     return _plain(config, used=True)
 
 
-def _plain(config: Any, *, used: bool, left_out: frozenset[str] = frozenset()) -> Any:
+def _plain(config: Any, *, used: bool, unused_above: frozenset[str] = frozenset()) -> Any:
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        unused = left_out | (config.unused() if used and isinstance(config, HasUnused) else frozenset())
+        unused = unused_above | (config.unused() if used and isinstance(config, HasUnused) else frozenset())
         return _head(config, used=used) | {
-            f.name: _plain(getattr(config, f.name), used=used, left_out=_within(unused, f.name))
+            f.name: _plain(getattr(config, f.name), used=used, unused_above=_within(unused, f.name))
             for f in dataclasses.fields(config)
             if f.name not in unused and not (used and _unchanged(f, getattr(config, f.name)))
         }

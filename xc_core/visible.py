@@ -29,7 +29,7 @@ _UNSAFE: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_DIRECTIO
 
 def escaped(json: str) -> str:
     r"""Return JSON of one line with control characters and changes of direction as \\uXXXX; the content is the same."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", json)
 
 
 def printable(text: str) -> str:
@@ -38,7 +38,7 @@ def printable(text: str) -> str:
     >>> printable("red \\x1b[31m, \\u202egnp.exe")
     'red \\\\x1b[31m, \\\\u202egnp.exe'
     """
-    return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
+    return _UNSAFE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def http_address(host: str, port: int) -> str:
@@ -51,13 +51,13 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return the first ``most`` names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def listed(names: Sequence[str], limit: int = 8) -> str:
+    """Return the first ``limit`` names, and how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
-def counted(number: float, what: str) -> str:
+def counted(number: float, noun: str) -> str:
     """Return a number with its noun, which takes an s unless the number is 1."""
     shown = f"{number:g}" if isinstance(number, float) else f"{number:,}"
-    return f"{shown} {what}" + ("" if number == 1 else "s")
+    return f"{shown} {noun}" + ("" if number == 1 else "s")

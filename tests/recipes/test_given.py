@@ -68,7 +68,7 @@ def left_out(config: Any, place: str, *, given: bool = True, unused: frozenset[s
             yield from left_out(part, f"{place}.{name}", given=given)
         return
     if not given and isinstance(config, Part):
-        yield place, f"{config.table.what} kind", config.kind
+        yield place, f"{config.table.family} kind", config.kind
     unused |= config.unused() if isinstance(config, HasUnused) else frozenset()
     for name in (field.name for field in dataclasses.fields(config)):
         if name in unused | ASIDE:
