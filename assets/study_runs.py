@@ -13,14 +13,14 @@ from assets.tracking import connect, experiment_id, flat, log_figures
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
 from xc_core.metrics.names import stored
-from xc_core.tune.record import State, StudyRecord, TrialRecord, studies, study_lock
+from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord, studies, study_lock
 from xc_core.tune.report import command
 
 _STATUS: Final = {
-    State.DONE: "FINISHED",
-    State.PRUNED: "FINISHED",
-    State.FAILED: "FAILED",
-    State.STOPPED: "KILLED",
+    TrialOutcome.DONE: "FINISHED",
+    TrialOutcome.PRUNED: "FINISHED",
+    TrialOutcome.FAILED: "FAILED",
+    TrialOutcome.STOPPED: "KILLED",
 }
 """The status that MLflow shows for a trial; its tag xc.state has the state itself."""
 _RUNNING: Final = "running"

@@ -21,7 +21,7 @@ from tests.tune.records import FIGURES, study, trial
 from xc_core.canonical import canonical
 from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
-from xc_core.tune.record import State, StudyRecord, study_folder, study_lock
+from xc_core.tune.record import StudyRecord, TrialOutcome, study_folder, study_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -46,8 +46,8 @@ def test_a_study_that_goes_on_is_one_run_with_a_child_per_trial(store: Store) ->
     trials = [
         trial(0, 50.0),
         trial(1, why="low"),
-        trial(2, state=State.FAILED),
-        trial(3, state=State.STOPPED),
+        trial(2, state=TrialOutcome.FAILED),
+        trial(3, state=TrialOutcome.STOPPED),
         trial(4, 60.0),
     ]
     record = study(*trials, dataset=dataset)

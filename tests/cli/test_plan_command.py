@@ -22,11 +22,11 @@ from xc_core.cli.main import main
 from xc_core.cli.plan import _recipe, _time, table
 from xc_core.params import deep_merged
 from xc_core.planning import on_gpu, pilots, planned
+from xc_core.planning.data_size import DataSize
 from xc_core.planning.estimator import Cost, Estimator
 from xc_core.planning.on_gpu import GPU_RATES
 from xc_core.planning.pilots import Rates
 from xc_core.planning.stage_costs import Case, searches
-from xc_core.planning.world import World
 from xc_core.recipes import RECIPES
 
 SIZES = ("--documents", "3000", "--labels", "200", "--tokens", "12")
@@ -86,7 +86,7 @@ def test_a_project_that_may_only_be_read_is_planned(own: Workspace) -> None:
     ],
 )
 def test_the_table_names_the_recipe_that_was_asked_for(recipe: str, changes: dict[str, Any], title: str) -> None:
-    subject = planned.Subject("ngame", changes, World.of_sizes(100, 10, 12, 6, 2))
+    subject = planned.Subject("ngame", changes, DataSize.of_sizes(100, 10, 12, 6, 2))
     head = table(subject, recipe, "cpu", [Cost("corpus", 1.0, 1 << 20, 1 << 20)]).splitlines()[0]
     assert head == f"{title}: 100 documents of 12 tokens, 10 labels of 6; one process on cpu"
 
@@ -132,7 +132,7 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace, mo
     monkeypatch.setattr(Estimator, "refresh", lambda *_: 7.0)
     rows = json.loads(xc("plan", *SIZES, *BAG, "--devices", "cuda", "--json").out)["stages"]["cuda"]
     recipe = RECIPES["ngame"].changed({"encoder": {"encoder": {"name": "bag"}}})
-    case = Case(recipe, World.of_sizes(3000, 200, 12, 6, 2), 16)
+    case = Case(recipe, DataSize.of_sizes(3000, 200, 12, 6, 2), 16)
     clustered = {row["stage"]: row["seconds"] for row in rows}["encoder"] - on_gpu._seconds(case, recorded)["encoder"]
     assert clustered == pytest.approx(7.0), "documents are clustered on the CPU"
     (fresh.state / GPU_RATES).write_text(json.dumps({**recorded, "encoder": "minilm"}))
@@ -144,7 +144,7 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace, mo
 
 def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> None:
     """M1 reads all texts before its first step if that step needs their vectors; every search is exact."""
-    world, labels, train, published = World.of_sizes(1_000_000, 1_000, 12, 6, 2), 1_000, 810_000, 900_000
+    world, labels, train, published = DataSize.of_sizes(1_000_000, 1_000, 12, 6, 2), 1_000, 810_000, 900_000
     recorded: dict[str, Any] = {
         "tokens_per_second": 1e4, "step_seconds": 1.0, "step_documents": 100, "step_width": 16, "pairs_per_second": 1e9,
     }  # fmt: skip
@@ -170,7 +170,7 @@ def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> N
 
 def test_a_table_that_m1_trains_along_takes_time_on_a_gpu_too() -> None:
     """A row per label, as wide as one head; each process computes it whole."""
-    world, labels, train = World.of_sizes(1_000_000, 1_000, 12, 6, 2), 1_000, 810_000
+    world, labels, train = DataSize.of_sizes(1_000_000, 1_000, 12, 6, 2), 1_000, 810_000
     recorded: dict[str, Any] = {
         "tokens_per_second": math.inf, "step_seconds": 1.0, "step_documents": 100, "step_width": 16,
         "pairs_per_second": 1e9,
@@ -241,7 +241,7 @@ def test_what_is_asked_for_reaches_the_estimate(
     sizes = ("--test-documents", "500", "--label-tokens", "4", "--labels-per-document", "3")
     ended = xc("plan", *SIZES, *sizes, *(["--force"] if again else []))
     assert ended.code == 0, ended.err
-    world = World(
+    world = DataSize(
         train=2250, validation=250, test=500, labels=200, document_tokens=12.0, label_tokens=4.0, pairs=3.0
     )  # fmt: skip
     assert asked == [(world, again)]
@@ -269,7 +269,7 @@ def test_the_smallest_data_can_be_planned_and_nothing_smaller(
     monkeypatch.setattr(planned, "costs_of", lambda *_: [Cost("corpus", 1.0, 2e9, 1e6)])
     ended = xc("plan", *(part for size in least.items() for part in size))
     assert ended.code == 0, ended.err
-    assert worlds == [World(train=9, validation=0, test=1, labels=1, document_tokens=1, label_tokens=1, pairs=1)]
+    assert worlds == [DataSize(train=9, validation=0, test=1, labels=1, document_tokens=1, label_tokens=1, pairs=1)]
     for option, number in least.items():
         assert xc("plan", *(part for size in {**least, option: number - 1}.items() for part in size)).code in (2, 64)
     assert len(worlds) == 1

@@ -13,7 +13,7 @@ from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
 from xc_core.tune import study as studies
 from xc_core.tune.metric import Metric
-from xc_core.tune.study import Limits
+from xc_core.tune.study import StudyLimits
 
 pytest.importorskip("optuna")
 
@@ -46,7 +46,7 @@ def test_a_study_has_20_trials_no_time_limit_and_the_name_of_its_recipe(tune: As
     ended = tune()
     assert ended.code == 0, ended.err
     ((tuning, limits, _),) = tune.calls
-    assert limits == Limits(trials=20, seconds=None, keep=1)
+    assert limits == StudyLimits(trials=20, seconds=None, keep=1)
     assert (tuning.dataset, tuning.recipe, tuning.name) == ("toy", "ngame", "ngame")
     assert (tuning.metric, tuning.sampler, tuning.seed, tuning.prune) == (Metric.of("mean"), "tpe", 0, True)
     assert (tuning.changes, dict(tuning.space.settings).keys()) == ({}, {"fusion.rule.depth"})
@@ -58,7 +58,7 @@ def test_what_is_asked_for_reaches_the_study(tune: Asked) -> None:
     how = ("--metric", "P@1=2,PSP@5=1", "--sampler", "random", "--pruner", "none", "--seed", 5, "--study", "mine")
     assert tune(*limits, *how, "--set", "encoder.epochs=2", "--set", "classifier.epochs=3").code == 0
     ((tuning, asked, _),) = tune.calls
-    assert asked == Limits(trials=7, seconds=5400.0, keep=0)
+    assert asked == StudyLimits(trials=7, seconds=5400.0, keep=0)
     assert (tuning.name, tuning.metric) == ("mine", Metric.of("P@1=2,PSP@5=1"))
     assert (tuning.sampler, tuning.seed, tuning.prune) == ("random", 5, False)
     assert tuning.changes == {"encoder": {"epochs": 2}, "classifier": {"epochs": 3}}

@@ -21,7 +21,7 @@ from tests.pipelines.ticker import Ticker
 from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.chain.status import Status
-from xc_core.lifecycle.drift import Answer, Record, Verdict
+from xc_core.lifecycle.drift import Answer, Decision, Record
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_run_of_a_dataset_that_was_deleted_since_hides_no_other(
 ) -> None:
     """As by xc delete, and the partition by hand; every tick would fail, and no run would be followed any more."""
     (workspace.raw("toy").parent / "ngame" / "settings").mkdir()
-    Record("c", "m", None, Verdict(Answer.RETRAIN, ["why"])).write(workspace, "toy", "ngame")
+    Record("c", "m", None, Decision(Answer.RETRAIN, ["why"])).write(workspace, "toy", "ngame")
     finish(instance, job, dagster_partition=partition, xc_next="retrain")
     workspace.params.remove("toy", ["ngame", "variant"], whole=True)
     instance.delete_dynamic_partition("dataset", "toy")
@@ -170,7 +170,7 @@ def test_a_run_of_a_dataset_that_was_deleted_since_hides_no_other(
 def test_nothing_is_requested_for_a_recipe_whose_partition_was_deleted_during_drift(
     workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance
 ) -> None:
-    Record("c", "m", None, Verdict(Answer.RETRAIN, ["why"])).write(workspace, "toy", "variant")
+    Record("c", "m", None, Decision(Answer.RETRAIN, ["why"])).write(workspace, "toy", "variant")
     finish(instance, "drift", dagster_partition="toy|variant")
     workspace.params.remove("toy", ["variant"], whole=False)
     instance.delete_dynamic_partition("recipe", "variant")
@@ -220,8 +220,8 @@ def test_after_somebody_materialised_the_evaluation_the_recipes_are_compared(
 def test_after_drift_what_the_rule_asked_for_runs(
     workspace: Workspace, follow_up: Ticker, instance: dg.DagsterInstance, answer: Answer
 ) -> None:
-    Record("c", "m", None, Verdict(answer, ["why"])).write(workspace, "toy", "variant")
-    Record("c", "m", None, Verdict(Answer.RETRAIN, ["why"])).write(workspace, "toy", "ngame")
+    Record("c", "m", None, Decision(answer, ["why"])).write(workspace, "toy", "variant")
+    Record("c", "m", None, Decision(Answer.RETRAIN, ["why"])).write(workspace, "toy", "ngame")
     run = finish(instance, "drift", dagster_partition="toy|variant")
     wanted = [] if answer is Answer.NOTHING else [(f"{run}/{answer}", str(answer), "toy|variant", {})]
     assert follow_up.requested() == wanted

@@ -122,7 +122,7 @@ def test_the_asset_data_drift_shows_the_answer_its_reasons_and_all_figures(toy: 
         labels=12, unknown_labels=2, untrained_labels=2, documents_since_training=60, query_auc=0.87654321,
         documents_since_model=0, new_recall=None, test_recall=91.0, refreshed=True,
     )  # fmt: skip
-    verdict = drift.Verdict(drift.Answer.RETRAIN, ["one reason", "another"])
+    verdict = drift.Decision(drift.Answer.RETRAIN, ["one reason", "another"])
     now = drift.versions(toy.workspace, "toy", "ngame")
     drift.Record(*now, figures, verdict).write(toy.workspace, "toy", "ngame")
     result = toy.run("drift", KEY)
@@ -137,7 +137,7 @@ def test_the_asset_data_drift_shows_the_answer_its_reasons_and_all_figures(toy: 
 
 def test_the_asset_data_drift_does_not_show_an_earlier_answer(toy: Recorded) -> None:
     """The command does not fail if its answer cannot be kept."""
-    drift.Record("c", "m", None, drift.Verdict(drift.Answer.NOTHING, [])).write(toy.workspace, "toy", "ngame")
+    drift.Record("c", "m", None, drift.Decision(drift.Answer.NOTHING, [])).write(toy.workspace, "toy", "ngame")
     assert not toy.run("drift", KEY).success
 
 

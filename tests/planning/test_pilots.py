@@ -19,8 +19,8 @@ from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.devices import CPU, Device
 from xc_core.leftovers import sweep
 from xc_core.planning import pilots, planned
-from xc_core.planning.pilots import NAME, Pilot, Rates, Source, Text, short_epochs
-from xc_core.planning.world import World
+from xc_core.planning.data_size import DataSize
+from xc_core.planning.pilots import NAME, Pilot, PilotSource, Rates, Text, short_epochs
 from xc_core.progress import report
 from xc_core.recipes import RECIPES
 from xc_core.shapes import I64
@@ -30,7 +30,7 @@ def test_rates_are_of_a_number_of_test_documents_and_of_labels(tmp_path: Path) -
     """Both decide what pilots have; beyond 100,000 of each, pilots are the same."""
 
     def key(labels: int, test: int) -> str:
-        world = World.of_sizes(1_000_000, labels, 12, 6, 2, test=test)
+        world = DataSize.of_sizes(1_000_000, labels, 12, 6, 2, test=test)
         return planned._key(Workspace(tmp_path), planned.Subject("ngame", {}, world))
 
     assert len({key(10, 7), key(10, 70), key(20, 7)}) == 3
@@ -41,17 +41,17 @@ def test_the_rates_of_a_cpu_are_measured_there_though_there_is_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[Device] = []
-    rates = Rates((), Pilot(World.of_sizes(99, 9, 12, 6, 2), {}, {}), 4, 1.0, 1.0, 1.0, 1.0)
+    rates = Rates((), Pilot(DataSize.of_sizes(99, 9, 12, 6, 2), {}, {}), 4, 1.0, 1.0, 1.0, 1.0)
     monkeypatch.setattr("xc_core.devices.num_cards", lambda: 1)
     monkeypatch.setenv("XC_DEVICE", "")
     monkeypatch.setattr(planned, "machine", lambda: "this one")
     monkeypatch.setattr(planned, "measure_rates", lambda *_: used.append(Device.chosen()) or rates)
-    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, World.of_sizes(99, 9, 12, 6, 2)))
+    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, DataSize.of_sizes(99, 9, 12, 6, 2)))
     assert used == [CPU]
     (kept,) = (tmp_path / ".xc" / "plan").iterdir()
     kept.write_text("{}")
-    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, World.of_sizes(99, 9, 12, 6, 2)))
-    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, World.of_sizes(99, 9, 12, 6, 2)))
+    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, DataSize.of_sizes(99, 9, 12, 6, 2)))
+    planned.rates_of(Workspace(tmp_path), planned.Subject("ngame", {}, DataSize.of_sizes(99, 9, 12, 6, 2)))
     assert used == [CPU, CPU], "a damaged file counts as none"
     assert Device.chosen() == Device("cuda:0")
 
@@ -66,7 +66,7 @@ def test_the_smallest_of_three_pilots_pays_for_imports(
     def run(inner: Workspace, *arguments: Any) -> tuple[Pilot, int]:
         runs.append(arguments[-1].get("corpus", 1))
         report("a stage")
-        return Pilot(World.of_sizes(100, 1, 1, 1, 1), {}, {}), 4
+        return Pilot(DataSize.of_sizes(100, 1, 1, 1, 1), {}, {}), 4
 
     def timed(width: int) -> tuple[float, float, float, float]:
         report("building a graph")
@@ -76,7 +76,7 @@ def test_the_smallest_of_three_pilots_pays_for_imports(
     monkeypatch.setattr(pilots, "_RUNS", {"corpus": 2})
     monkeypatch.setattr(pilots, "_run_pilot", run)
     monkeypatch.setattr(pilots, "_search_rates", timed)
-    source = Source.made_up(World.of_sizes(1000, 9, 12, 6, 2), "wordpiece")
+    source = PilotSource.made_up(DataSize.of_sizes(1000, 9, 12, 6, 2), "wordpiece")
     pilots.measure_rates(Workspace(tmp_path), "ngame", {}, source)
     assert runs == expected
     assert lines == [*(f"plan: running ngame on {size} documents" for size in sizes), "plan: timing searches"]
@@ -88,7 +88,7 @@ def test_the_number_of_documents_is_shown_if_there_are_few(
 ) -> None:
     found: list[int] = []
 
-    def run(inner: Workspace, base: str, changes: Any, source: Source, size: int, runs: Any) -> tuple[Pilot, int]:
+    def run(inner: Workspace, base: str, changes: Any, source: PilotSource, size: int, runs: Any) -> tuple[Pilot, int]:
         source.write(inner.raw(NAME), size)
         files = (inner.raw(NAME) / f"{name}.json.gz" for name in ("trn", "tst"))
         found.append(sum(len(gzip.decompress(file.read_bytes()).splitlines()) for file in files))
@@ -96,7 +96,7 @@ def test_the_number_of_documents_is_shown_if_there_are_few(
 
     monkeypatch.setattr(pilots, "_run_pilot", run)
     monkeypatch.setattr(pilots, "_search_rates", lambda width: (1.0, 1.0, 1.0, 1.0))
-    source = Source.made_up(World.of_sizes(documents, 9, 12, 6, 2, test=tests), "wordpiece")
+    source = PilotSource.made_up(DataSize.of_sizes(documents, 9, 12, 6, 2, test=tests), "wordpiece")
     pilots.measure_rates(Workspace(tmp_path), "ngame", {}, source)
     assert (found, lines[0]) == ([expected], f"plan: running ngame on {expected} documents")
 
@@ -123,11 +123,11 @@ def test_the_quickest_run_of_a_stage_counts_and_the_memory_of_the_first(
 
 
 def test_a_pilot_trains_two_batches_of_m1_and_one_epoch_of_m4_at_most() -> None:
-    world, ngame = World.of_sizes(1_000, 9, 12, 6, 2), RECIPES["ngame"]
+    world, ngame = DataSize.of_sizes(1_000, 9, 12, 6, 2), RECIPES["ngame"]
     assert short_epochs(ngame, world) == {"encoder": pytest.approx(2 * 128 / 810), "classifier": 1.0}
     brief = ngame.changed({"encoder": {"epochs": 0.2}, "classifier": {"epochs": 0.5}})
     assert short_epochs(brief, world) == {"encoder": 0.2, "classifier": 0.5}
-    assert short_epochs(ngame, World.of_sizes(100, 9, 12, 6, 2))["encoder"] == 1.0, "a larger batch is one epoch"
+    assert short_epochs(ngame, DataSize.of_sizes(100, 9, 12, 6, 2))["encoder"] == 1.0, "a larger batch is one epoch"
 
 
 def test_rates_of_searches_are_per_query_label_and_dimension(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +152,8 @@ def test_a_text_of_a_table_may_be_longer_than_a_line_of_text(tmp_path: Path, mon
         raise InterruptedError(run_stage(inner, name, NAME).facts["rows"])
 
     monkeypatch.setattr(pilots, "_stage_cost", stage)
-    world = World.of_sizes(30, 2, 2, 1, 1)
-    source = Source(world, texts, texts, lambda places: places, lambda places: world.published + places)
+    world = DataSize.of_sizes(30, 2, 2, 1, 1)
+    source = PilotSource(world, texts, texts, lambda places: places, lambda places: world.published + places)
     with pytest.raises(InterruptedError, match="'test': 3"):
         pilots._run_pilot(Workspace(tmp_path), "ngame", {}, source, 30, {})
 
@@ -172,7 +172,7 @@ def test_the_documents_of_a_pilot_are_deleted_even_if_it_is_killed(
         monkeypatch.setattr(leftovers, "drop", lambda folder: None)
     with pytest.raises(MemoryError):
         pilots.measure_rates(
-            Workspace(tmp_path), "ngame", {}, Source.made_up(World.of_sizes(99, 9, 12, 6, 2), "wordpiece")
+            Workspace(tmp_path), "ngame", {}, PilotSource.made_up(DataSize.of_sizes(99, 9, 12, 6, 2), "wordpiece")
         )
     assert len(list(tmp_path.rglob("texts"))) == killed
     monkeypatch.undo()
@@ -184,18 +184,18 @@ def test_pilots_run_among_the_temporary_files_if_the_state_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[Path] = []
-    pilot = Pilot(World.of_sizes(99, 9, 12, 6, 2), {}, {})
+    pilot = Pilot(DataSize.of_sizes(99, 9, 12, 6, 2), {}, {})
     monkeypatch.setattr(pilots, "_run_pilot", lambda inner, *_: (ran.append(inner.root), (pilot, 4))[1])
     monkeypatch.setattr(pilots, "_search_rates", lambda width: (1.0, 1.0, 1.0, 1.0))
     (tmp_path / ".xc").touch()  # so no folder can be made in it
-    pilots.measure_rates(Workspace(tmp_path), "ngame", {}, Source.made_up(pilot.world, "wordpiece"))
+    pilots.measure_rates(Workspace(tmp_path), "ngame", {}, PilotSource.made_up(pilot.world, "wordpiece"))
     assert ran and not ran[0].is_relative_to(tmp_path) and not ran[0].exists()
 
 
 def test_documents_of_a_corpus_are_drawn_from_their_split() -> None:
     rows = {TRAIN: np.array([0, 3]), VALIDATION: np.array([4]), TEST: np.array([1, 2])}
     corpus: Any = SimpleNamespace(rows=rows.__getitem__)
-    source = Source.of_corpus(corpus, World.of_sizes(10, 1, 1, 1, 1))
+    source = PilotSource.of_corpus(corpus, DataSize.of_sizes(10, 1, 1, 1, 1))
     assert source.published(np.arange(3)).tolist() == [0, 3, 4]
     assert source.test(np.arange(2)).tolist() == [1, 2]
 

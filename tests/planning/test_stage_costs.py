@@ -21,12 +21,12 @@ from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
 from xc_core.planning import stage_bytes, stage_costs
-from xc_core.planning.estimator import Estimator, Line
-from xc_core.planning.pilots import Pilot, Rates, Source, Timed, short_epochs, slope_and_rest
+from xc_core.planning.data_size import DataSize
+from xc_core.planning.estimator import CostLine, Estimator
+from xc_core.planning.pilots import Pilot, PilotSource, Rates, Timed, short_epochs, slope_and_rest
 from xc_core.planning.planned import world_of
 from xc_core.planning.stage_bytes import HELD, LINEAR, WRITTEN, held_bytes
-from xc_core.planning.stage_costs import WORK, Case, Search, searches, trained_documents
-from xc_core.planning.world import World
+from xc_core.planning.stage_costs import WORK, Case, SearchWork, searches, trained_documents
 from xc_core.recipes import RECIPES, Recipe
 from xc_core.scores import Query
 from xc_core.scores.vectors import VectorScore
@@ -34,13 +34,13 @@ from xc_core.seeds import generator
 from xc_core.shapes import F32, Shortlist
 
 WIDTH = 32
-LARGE = World(
+LARGE = DataSize(
     train=700_000, validation=50_000, test=90_000, labels=600_000, document_tokens=20, label_tokens=6, pairs=2
 )
 
 
-def small(size: int) -> World:
-    return World(
+def small(size: int) -> DataSize:
+    return DataSize(
         train=size, validation=size // 10, test=size // 5, labels=size, document_tokens=20, label_tokens=6, pairs=2
     )
 
@@ -180,9 +180,9 @@ def test_imports_are_paid_once_and_are_no_part_of_the_rate() -> None:
 
 
 def test_a_line_goes_through_both_points_and_is_never_negative() -> None:
-    assert Line.through([(10.0, 3.0), (30.0, 7.0)]).at(100.0) == pytest.approx(21.0)
-    assert Line.through([(10.0, 5.0), (30.0, 4.0)]).at(1e9) == 4.0  # a cost does not fall with work
-    assert Line.through([(0.0, 5.0)]).at(10.0) == 5.0
+    assert CostLine.through([(10.0, 3.0), (30.0, 7.0)]).at(100.0) == pytest.approx(21.0)
+    assert CostLine.through([(10.0, 5.0), (30.0, 4.0)]).at(1e9) == 4.0  # a cost does not fall with work
+    assert CostLine.through([(0.0, 5.0)]).at(10.0) == 5.0
 
 
 def test_exact_search_is_timed_at_two_sizes() -> None:
@@ -193,11 +193,11 @@ def test_exact_search_is_timed_at_two_sizes() -> None:
 
 def test_exact_search_compares_all_pairs_and_a_graph_few_of_them() -> None:
     rates = rates_of(RECIPES["ngame"])
-    assert Search(10, 1000).seconds(rates) == pytest.approx(10 * (1000 * WIDTH * 1e-11 + 1e-5))
+    assert SearchWork(10, 1000).seconds(rates) == pytest.approx(10 * (1000 * WIDTH * 1e-11 + 1e-5))
     labels = 1 << 20
-    assert Search(10, labels).seconds(rates) == pytest.approx(10 * 20 * 1e-5)
-    assert Search(10, labels, exact=True).seconds(rates) == pytest.approx(10 * (labels * WIDTH * 1e-11 + 1e-5))
-    assert Search(0, labels, graphs=2).seconds(rates) == pytest.approx(2 * labels * 20 * 1e-6)
+    assert SearchWork(10, labels).seconds(rates) == pytest.approx(10 * 20 * 1e-5)
+    assert SearchWork(10, labels, exact=True).seconds(rates) == pytest.approx(10 * (labels * WIDTH * 1e-11 + 1e-5))
+    assert SearchWork(0, labels, graphs=2).seconds(rates) == pytest.approx(2 * labels * 20 * 1e-6)
 
 
 def test_a_served_graph_is_built_above_its_bound_and_an_evaluation_compares_all(
@@ -262,8 +262,8 @@ def test_the_searches_of_m1_are_counted_once() -> None:
 
 def test_a_query_costs_nothing_by_itself_if_nothing_is_searched_or_only_the_nearest_is_kept() -> None:
     rates = replace(rates_of(RECIPES["ngame"]), query=1.0)
-    assert Search(10, 0, exact=True).seconds(rates) == 0
-    assert Search(10, 1000, exact=True, nearest=True).seconds(rates) == pytest.approx(10 * 1000 * WIDTH * 1e-11)
+    assert SearchWork(10, 0, exact=True).seconds(rates) == 0
+    assert SearchWork(10, 1000, exact=True, nearest=True).seconds(rates) == pytest.approx(10 * 1000 * WIDTH * 1e-11)
     many = searches(Case(RECIPES["house"], replace(LARGE, labels=1), WIDTH))
     assert [one.nearest for one in many["scores"]] == [False, True]
     assert sum(one.seconds(rates) for one in searches(Case(RECIPES["ngame"], LARGE, WIDTH))["evaluation"]) == (
@@ -391,17 +391,17 @@ def test_the_folds_of_a_plan_are_those_of_the_training(workspace: Workspace, cha
 
 
 def test_a_world_of_sizes_has_as_many_documents() -> None:
-    world = World.of_sizes(1_000_000, 10, 20, 6, 30)
+    world = DataSize.of_sizes(1_000_000, 10, 20, 6, 30)
     assert (world.documents, world.pairs) == (1_000_000, 10)
     assert math.isclose(world.test, 100_000)
-    few = World.of_sizes(1_000_000, 10, 20, 6, 2, test=7)
+    few = DataSize.of_sizes(1_000_000, 10, 20, 6, 2, test=7)
     assert (few.documents, few.test, few.validation) == (1_000_000, 7, 99_999)
 
 
 @pytest.mark.parametrize(("test", "expected"), [(7, 7), (100_000, 33)])
 def test_a_third_of_a_pilot_are_test_documents_however_few_there_are(test: int, expected: int, tmp_path: Path) -> None:
-    world = World.of_sizes(1_000_000, 10, 20, 6, 2, test=test)
-    Source.made_up(world, "wordpiece").write(tmp_path / "pilot", 100)
+    world = DataSize.of_sizes(1_000_000, 10, 20, 6, 2, test=test)
+    PilotSource.made_up(world, "wordpiece").write(tmp_path / "pilot", 100)
     lines = {
         name: gzip.decompress((tmp_path / "pilot" / f"{name}.json.gz").read_bytes()).splitlines()
         for name in ("trn", "tst", "lbl")

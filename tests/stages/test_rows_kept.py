@@ -31,7 +31,7 @@ def data_of(settings: ClassifierSettings, folder: Path, joint_LD: Any = None, *,
     vectors = SimpleNamespace(documents_ND=np.eye(4, dtype=np.float32), labels_LD=np.full((3, 4), 0.5, np.float32))
     vectors.starts_LD = vectors.labels_LD
     corpus = SimpleNamespace(labels=truth, filters=filters, num_labels=3, rows=lambda split: np.array([1, 2, 3]))
-    inputs: Any = classifier.Inputs(corpus, vectors, joint_LD, logits)  # type: ignore[arg-type]
+    inputs: Any = classifier.FoldInputs(corpus, vectors, joint_LD, logits)  # type: ignore[arg-type]
     context: Any = SimpleNamespace(settings=settings, build=SimpleNamespace(path=folder))
     return classifier._data(context, inputs, Fold(FINAL, False))
 

@@ -154,7 +154,7 @@ def test_a_score_of_the_noise_needs_negatives_that_were_drawn_from_a_distributio
     tables: Any = SimpleNamespace(noise=lambda fold: None)
     nothing: Any = None
     with pytest.raises(ConfigError, match="negatives were drawn from none") as caught:
-        stage.Inputs(nothing, nothing, tables).noise("final")
+        stage.ScoreInputs(nothing, nothing, tables).noise("final")
     assert caught.value.do == "leave the score out: --set scores.noise=null"
 
 

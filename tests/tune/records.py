@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from xc_core.tune.record import State, StudyRecord, TrialRecord
+from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord
 
 FIGURES = {"P_at_1": 60.0, "P_at_5": 30.0, "PSP_at_5": 45.0}
 
 
 def trial(number: int, value: float | None = None, **changes: Any) -> TrialRecord:
-    state = State.DONE if value is not None else State.PRUNED
+    state = TrialOutcome.DONE if value is not None else TrialOutcome.PRUNED
     own = TrialRecord(
         number=number,
         state=state,

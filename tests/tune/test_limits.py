@@ -29,7 +29,7 @@ from xc_core.cli.main import main
 from xc_core.errors import StorageError
 from xc_core.tune import limits, study, trial
 from xc_core.tune.limits import TimeIsUpError, stopped_after
-from xc_core.tune.record import State, study_folder, study_lock
+from xc_core.tune.record import TrialOutcome, study_folder, study_lock
 
 pytestmark = pytest.mark.chain
 
@@ -117,11 +117,11 @@ def test_the_seconds_of_a_killed_trial_count(tune: Tune, project: Workspace, tmp
     (folder / "seconds.json").write_text('{"trial": 0, "seconds": 100.0}')
     assert tune(ROWS, "--trials", "1", "--budget", "90s").code == 0
     record = record_of(project)
-    assert [own.state for own in record.trials] == [State.STOPPED]
+    assert [own.state for own in record.trials] == [TrialOutcome.STOPPED]
     assert record.trials[0].seconds == 100 and record.state == "budget used up"
     assert written.is_file(), "what was finished is kept for a larger budget"
     assert tune(ROWS, "--trials", "1", "--budget", "10m").code == 0
-    assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE]
+    assert [own.state for own in record_of(project).trials] == [TrialOutcome.STOPPED, TrialOutcome.DONE]
     assert record_of(project).trials[0].seconds == record.trials[0].seconds, "counted once"
 
 
@@ -160,14 +160,14 @@ def test_the_budget_cuts_the_trial_that_runs_and_a_larger_one_finishes_it(
     assert time.monotonic() - started < 40
     assert "the budget is used up; the trial that ran was cut" in ended.err
     record = record_of(project)
-    assert [own.state for own in record.trials] == [State.DONE, State.STOPPED]
+    assert [own.state for own in record.trials] == [TrialOutcome.DONE, TrialOutcome.STOPPED]
     assert record.seconds >= used + 7
     cut = study_folder(project, "toy", "ngame") / "data" / "toy" / record.trials[1].folder
     assert (cut / "classifier" / "manifest.json").is_file(), "what was finished is kept for the next command"
     slow[0] = False
     assert tune(ROWS, "--trials", "2", "--budget", "10m").code == 0
     later = record_of(project)
-    assert [own.state for own in later.trials] == [State.DONE, State.STOPPED, State.DONE]
+    assert [own.state for own in later.trials] == [TrialOutcome.DONE, TrialOutcome.STOPPED, TrialOutcome.DONE]
     assert later.trials[2].values == later.trials[1].values
     assert tune(ROWS, "--trials", "9", "--budget", "1s").code == 0
     assert record_of(project).state == "budget used up"
@@ -245,13 +245,21 @@ def test_settings_that_fail_are_recorded_and_three_in_a_row_end_the_command(
     assert tune(LATE, "--trials", "7").code == 0, "three fail, but not in a row"
     record = record_of(project)
     states = [own.state for own in record.trials]
-    assert states == [State.DONE, State.FAILED, State.DONE, State.FAILED, State.DONE, State.FAILED, State.DONE]
+    assert states == [
+        TrialOutcome.DONE,
+        TrialOutcome.FAILED,
+        TrialOutcome.DONE,
+        TrialOutcome.FAILED,
+        TrialOutcome.DONE,
+        TrialOutcome.FAILED,
+        TrialOutcome.DONE,
+    ]
     assert record.trials[1].why == "ValueError: an odd setting"
     bad |= set(range(100))
     ended = tune(LATE, "--trials", "20")
     assert ended.code == 70
     assert "an odd setting" in ended.err
-    assert [own.state for own in record_of(project).trials[7:]] == [State.FAILED] * 3
+    assert [own.state for own in record_of(project).trials[7:]] == [TrialOutcome.FAILED] * 3
     assert record_of(project).state == "failed"
 
 
@@ -276,7 +284,10 @@ def test_data_that_change_during_a_study_end_it(
         76, "another corpus of toy than at the start of the study ngame", "another study"
     )
     record = record_of(project)
-    assert ([own.state for own in record.trials], record.state) == ([State.DONE, State.STOPPED], "stopped")
+    assert ([own.state for own in record.trials], record.state) == (
+        [TrialOutcome.DONE, TrialOutcome.STOPPED],
+        "stopped",
+    )
 
 
 def test_token_ids_that_another_command_removes_are_made_again(
@@ -294,7 +305,7 @@ def test_token_ids_that_another_command_removes_are_made_again(
         patch.setattr(trial, "run_stage", run)
         tune(LATE, "--trials", "1").refused(76, "which another command removed", "run the same command again")
     assert tune(LATE, "--trials", "1").code == 0
-    assert [own.state for own in record_of(project).trials] == [State.STOPPED, State.DONE]
+    assert [own.state for own in record_of(project).trials] == [TrialOutcome.STOPPED, TrialOutcome.DONE]
 
 
 def test_texts_that_are_tokenised_otherwise_are_another_study(
@@ -324,7 +335,11 @@ def test_an_error_of_the_machine_ends_the_command_and_the_trial_is_tried_again(
     full[0] = False
     assert tune(LATE, "--trials", "2").code == 0
     stopped, again, other = record_of(project).trials
-    assert [own.state for own in (stopped, again, other)] == [State.STOPPED, State.DONE, State.DONE]
+    assert [own.state for own in (stopped, again, other)] == [
+        TrialOutcome.STOPPED,
+        TrialOutcome.DONE,
+        TrialOutcome.DONE,
+    ]
     assert again.values == stopped.values
     assert again.own
 
@@ -348,7 +363,7 @@ def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
     space = {"classifier.table.lr": [1e-8, 50.0], "classifier.seed": [0, 1, 2, 3, 4, 5]}
     assert tune(space, "--trials", "6", "--sampler", "random", scores__label_text="null").code == 0
     record = record_of(project)
-    pruned = [own for own in record.trials if own.state is State.PRUNED]
+    pruned = [own for own in record.trials if own.state is TrialOutcome.PRUNED]
     assert pruned, [own.early for own in record.trials]
     for own in pruned:
         assert own.values["classifier.table.lr"] == 50.0, "rows that every step throws elsewhere"
@@ -362,7 +377,7 @@ def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
     assert states == {own.number for own in pruned}, "what a sampler learns from"
     again = tune(space, "--trials", "3", "--sampler", "random", "--pruner", "none", "--study", "all")
     assert again.code == 0
-    assert {own.state for own in record_of(project, "all").trials} == {State.DONE}
+    assert {own.state for own in record_of(project, "all").trials} == {TrialOutcome.DONE}
     assert all(own.early == {} for own in record_of(project, "all").trials)
 
 

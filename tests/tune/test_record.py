@@ -19,15 +19,17 @@ from xc_core.chain.names import checked_name
 from xc_core.cli.train import changes_of
 from xc_core.errors import CorruptError, MissingError
 from xc_core.params import deep_merged
-from xc_core.tune.record import State, StudyRecord, machine
+from xc_core.tune.record import StudyRecord, TrialOutcome, machine
 from xc_core.tune.report import command, note, summary, table, winner
 from xc_core.tune.space import nested
 from xc_core.tune.storage import opened
-from xc_core.tune.study import Limits, _Running
+from xc_core.tune.study import StudyLimits, _Running
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = study(trial(0, 50.0, own=True), trial(1), trial(2, state=State.STOPPED), importances={"encoder.loss": 1.0})
+    record = study(
+        trial(0, 50.0, own=True), trial(1), trial(2, state=TrialOutcome.STOPPED), importances={"encoder.loss": 1.0}
+    )
     record.write(tmp_path)
     assert StudyRecord.read(tmp_path) == record
     written = json.loads((tmp_path / "study.json").read_text())
@@ -56,7 +58,7 @@ def test_a_trial_has_the_recipes_own_settings_only_if_it_says_so() -> None:
 
 
 def test_stopped_trials_take_time_but_do_not_count() -> None:
-    record = study(trial(0, 50.0), trial(1, state=State.STOPPED), trial(2, 55.0))
+    record = study(trial(0, 50.0), trial(1, state=TrialOutcome.STOPPED), trial(2, 55.0))
     assert [own.number for own in record.ended] == [0, 2]
     assert record.seconds == 7.5
 
@@ -129,7 +131,7 @@ def test_the_note_compares_the_best_trial_with_the_recipes_own_settings() -> Non
     text = note(study(*trials, importances={"encoder.loss": 0.75}), "xc tune ...")
     assert "Trial 0 has the recipe's own settings; the best trial is +10.25 above it." in text
     assert "What matters (PED-ANOVA): `encoder.loss` 0.75." in text
-    text = note(study(trial(0, 50.0), trial(1, state=State.STOPPED)), "xc tune ...")
+    text = note(study(trial(0, 50.0), trial(1, state=TrialOutcome.STOPPED)), "xc tune ...")
     assert "own settings" not in text and "PED-ANOVA" not in text
     assert "Trials without figures" not in text, "one that goes on is no result"
 
@@ -172,7 +174,7 @@ def test_damaged_json_in_the_file_of_a_study_is_reported(
 
 def test_a_trial_that_is_no_record_of_one_is_reported(stored: tuple[Path, Any]) -> None:
     folder, tuning = stored
-    running = _Running(tuning, Limits(1), folder, opened(folder, tuning), [])
+    running = _Running(tuning, StudyLimits(1), folder, opened(folder, tuning), [])
     with pytest.raises(CorruptError, match=r"an unreadable \S+study\.db"):
         running.record("running")
 
@@ -185,7 +187,7 @@ def test_a_trial_with_the_settings_of_an_earlier_one_has_its_result_and_takes_no
     space = SimpleNamespace(distributions=dict, values=lambda params: params)
     tuning, made = SimpleNamespace(space=space, sampler="random", seed=0), SimpleNamespace(ask=lambda _: drawn)
     monkeypatch.setattr(_Running, "_end", lambda self, *one: ended.append(one))
-    _Running(cast(Any, tuning), Limits(9), tmp_path, cast(Any, made), [])._next_trial(study(first))
+    _Running(cast(Any, tuning), StudyLimits(9), tmp_path, cast(Any, made), [])._next_trial(study(first))
     assert first.taken and ended == [
         (drawn, replace(first, number=1, seconds=0.0, taken=(), why="same settings as trial 0"))
     ]

@@ -19,7 +19,7 @@ from xc_core.chain.experiment import resolve
 from xc_core.chain.fingerprints import resolved
 from xc_core.git import project_checkout
 from xc_core.tune import study
-from xc_core.tune.record import State, study_folder
+from xc_core.tune.record import TrialOutcome, study_folder
 from xc_core.tune.space import TRIAL_STAGES
 
 pytestmark = pytest.mark.chain
@@ -36,7 +36,7 @@ def test_trials_of_late_settings_take_over_what_is_trained_and_the_best_is_kept(
     ended = tune(LATE, "--trials", "5")
     assert ended.code == 0, ended.err
     record, own = record_of(project), project.folder("encoder", "toy", "ngame")
-    assert [trial.state for trial in record.trials] == [State.DONE] * 5
+    assert [trial.state for trial in record.trials] == [TrialOutcome.DONE] * 5
     taken = [trial.taken for trial in record.trials]
     assert taken == [(*EARLY, "fusion")] + [EARLY] * 4, "nothing that ngame has is made again"
     assert len({trial.value for trial in record.trials}) > 1, "the settings make a difference"

@@ -30,7 +30,7 @@ _SCRATCH: Final = re.compile(rf"{PREFIX}-(\d+)-.+")
 _PARTS: Final = ("raw", "corpus")
 
 
-class Project(Protocol):
+class ProjectFiles(Protocol):
     """What an ingest changes of a project: its folders and params.yaml. A ``Workspace`` is one."""
 
     @property
@@ -63,11 +63,11 @@ class Incoming:
     inodes: dict[str, int]
     """The new folders by name: raw and corpus, or corpus alone. An exchange leaves the old one under the same name."""
 
-    def save(self, workspace: Project) -> None:
+    def save(self, workspace: ProjectFiles) -> None:
         """Write the record; from now on the dataset is replaced, whatever happens to this process."""
         artifacts.write_file(_record(workspace, self.dataset), json.dumps(vars(self)))
 
-    def finish(self, workspace: Project) -> None:
+    def finish(self, workspace: ProjectFiles) -> None:
         """Move what is not yet in its place, and declare the dataset; may be repeated. Raises StorageError."""
         try:
             self._move(workspace)
@@ -75,7 +75,7 @@ class Incoming:
             expected = error.expected.replace(UNTOUCHED, f", for the rest of the change of {self.dataset}")
             raise StorageError(error.found, expected=expected, do=error.do) from error
 
-    def _move(self, workspace: Project) -> None:
+    def _move(self, workspace: ProjectFiles) -> None:
         target, scratch_home = workspace.home(self.dataset), workspace.state / self.scratch / "data" / self.dataset
         for name, inode in self.inodes.items():
             new_folder = scratch_home / name
@@ -93,37 +93,37 @@ def command(name: str, path: Path, files: list[Path], dataset: str, config: Inge
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def new(scratch: Project, dataset: str, config: IngestConfig, command: str) -> Incoming:
+def new(scratch: ProjectFiles, dataset: str, config: IngestConfig, command: str) -> Incoming:
     """Return the record of the dataset that the workspace ``scratch`` holds."""
     folder = scratch.home(dataset)
     inodes = {name: (folder / name).stat().st_ino for name in _PARTS if not (folder / name).is_symlink()}
     return Incoming(dataset, plain(config), command, scratch.root.name, inodes)
 
 
-def alone(workspace: Project, dataset: str) -> AbstractContextManager[None]:
+def alone(workspace: ProjectFiles, dataset: str) -> AbstractContextManager[None]:
     """Return the lock of the changes of a dataset; raises BusyError if another process is changing it."""
     return locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}")
 
 
-def drop_replaced(workspace: Project, dataset: str) -> None:
+def drop_replaced(workspace: ProjectFiles, dataset: str) -> None:
     """Delete the files that the last change of a dataset replaced; raise StorageError if that is not possible."""
     home, record = workspace.home(dataset), _read(_record(workspace, dataset))
     scratch = [workspace.state / record.scratch / "data" / dataset] if record else []
     drop_all([aside(home / name) for name in _PARTS] + scratch)
 
 
-def forget(workspace: Project, dataset: str) -> None:
+def forget(workspace: ProjectFiles, dataset: str) -> None:
     """Delete the record of an ingest that has ended."""
     drop(_record(workspace, dataset))
 
 
-def interrupted(workspace: Project, dataset: str, command: str) -> bool:
+def interrupted(workspace: ProjectFiles, dataset: str, command: str) -> bool:
     """Return True if this command was stopped after it had begun to replace the dataset, which is finished by now."""
     record = _read(_record(workspace, dataset))
     return record is not None and record.command == command
 
 
-def recover(workspace: Project) -> None:
+def recover(workspace: ProjectFiles) -> None:
     """Finish ingests that stopped while they replaced a dataset; delete the scratch folders of all killed ones."""
     unfinished = set()  # what another process finishes now, or what cannot be finished yet
     for path in sorted((workspace.state / PREFIX).glob("*.json")):
@@ -143,13 +143,13 @@ def recover(workspace: Project) -> None:
             drop(folder)
 
 
-def closed(workspace: Project) -> list[Path]:
+def closed(workspace: ProjectFiles) -> list[Path]:
     """Return the scratch folders that only another user may open; if that user's command was killed, they stay."""
     folders = (folder for folder in workspace.state.glob(f"{PREFIX}-*") if _SCRATCH.fullmatch(folder.name))
     return sorted(folder for folder in folders if not os.access(folder, os.R_OK))
 
 
-def finish(workspace: Project, dataset: str) -> None:
+def finish(workspace: ProjectFiles, dataset: str) -> None:
     """Finish an ingest that stopped while it replaced the dataset, if there is one. The caller holds ``alone``."""
     record = _read(_record(workspace, dataset))
     if record is not None and _scratch_exists(workspace, record):
@@ -157,17 +157,17 @@ def finish(workspace: Project, dataset: str) -> None:
         drop(workspace.state / record.scratch)
 
 
-def begun(workspace: Project, dataset: str, scratch: Path) -> bool:
+def begun(workspace: ProjectFiles, dataset: str, scratch: Path) -> bool:
     """Return True if the ingest in the folder ``scratch`` began to replace the dataset and is not finished."""
     record = _read(_record(workspace, dataset))
     return record is not None and record.scratch == scratch.name
 
 
-def _scratch_exists(workspace: Project, record: Incoming) -> bool:
+def _scratch_exists(workspace: ProjectFiles, record: Incoming) -> bool:
     return (workspace.state / record.scratch).is_dir()
 
 
-def _record(workspace: Project, dataset: str) -> Path:
+def _record(workspace: ProjectFiles, dataset: str) -> Path:
     return workspace.state / PREFIX / f"{dataset}.json"
 
 

@@ -137,8 +137,8 @@ def _subject(
     workspace: Workspace, dataset: str | None, base: str, changes: dict[str, Any], sizes: dict[str, Any]
 ) -> Subject:
     """Return what is planned."""
+    from xc_core.planning.data_size import DataSize
     from xc_core.planning.planned import Subject
-    from xc_core.planning.world import World
 
     if not dataset:
         documents, test = sizes["documents"], sizes["test_documents"]
@@ -148,7 +148,7 @@ def _subject(
                 expected="a document to train on",
                 do="give fewer test documents, or more documents in all",
             )
-        world = World.of_sizes(
+        world = DataSize.of_sizes(
             documents, sizes["labels"], sizes["tokens"], sizes["label_tokens"], sizes["labels_per_document"], test
         )
         return Subject(base, changes, world)

@@ -66,7 +66,7 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     from xc_core.tune.report import note, summary
     from xc_core.tune.space import Space
     from xc_core.tune.storage import require_optuna
-    from xc_core.tune.study import Limits
+    from xc_core.tune.study import StudyLimits
     from xc_core.tune.study import tune as run
 
     require_optuna()
@@ -79,7 +79,7 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     if unused := tuning.unused():
         listed = f"not used, set in params.yaml by xc train or its budget: {', '.join(unused)}"
         report(f"tune: {recipe}: {listed}; give them with --set to use them")
-    record = run(tuning.prepared(), Limits(options["trials"], seconds, options["keep"]), _watchers(workspace))
+    record = run(tuning.prepared(), StudyLimits(options["trials"], seconds, options["keep"]), _watchers(workspace))
     click.echo(summary(record))
     if out := options["out"]:
         artifacts.write_file(followed(out), note(record, _command(dataset, recipe, space, settings, options)))

@@ -54,7 +54,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """What the rule says."""
 
     answer: Answer
@@ -62,7 +62,7 @@ class Verdict:
     """One sentence per cause that asks for something; if none does, why not."""
 
 
-def decide(figures: Figures | None, limits: DriftConfig) -> Verdict:
+def decide(figures: Figures | None, limits: DriftConfig) -> Decision:
     """Return what the model needs: the strongest answer of three causes, in plain words. None: there is no model.
 
     1. Labels: a refresh adds those that the model does not know; too many without a trained row need a training.
@@ -73,17 +73,17 @@ def decide(figures: Figures | None, limits: DriftConfig) -> Verdict:
     A refresh that would end with an error, because the rows learnt from documents that are held out now, is a training.
     """
     if figures is None:
-        return Verdict(Answer.RETRAIN, ["there is no model yet"])
+        return Decision(Answer.RETRAIN, ["there is no model yet"])
     causes = [cause for rule in (_labels, _vectors, _recall) for cause in rule(figures, limits)]
     answers = [answer for answer, _ in causes]
     if not causes:
-        return Verdict(Answer.NOTHING, [_reason_for_nothing(figures, limits)])
+        return Decision(Answer.NOTHING, [_reason_for_nothing(figures, limits)])
     reasons = [reason for _, reason in causes]
     if Answer.RETRAIN in answers:
-        return Verdict(Answer.RETRAIN, reasons)
+        return Decision(Answer.RETRAIN, reasons)
     if figures.refused is not None:
-        return Verdict(Answer.RETRAIN, [*reasons, f"a refresh is not possible: {figures.refused}"])
-    return Verdict(Answer.REFRESH, reasons)
+        return Decision(Answer.RETRAIN, [*reasons, f"a refresh is not possible: {figures.refused}"])
+    return Decision(Answer.REFRESH, reasons)
 
 
 def _labels(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
@@ -138,7 +138,7 @@ class Record:
     corpus: str
     model: str
     figures: Figures | None
-    verdict: Verdict
+    verdict: Decision
 
     def write(self, workspace: Workspace, dataset: str, recipe: str) -> None:
         """Write the record in place of the last one."""
@@ -172,7 +172,7 @@ def read_record(workspace: Workspace, dataset: str, recipe: str) -> Record | Non
         content: dict[str, Any] = json.loads(record_path(workspace, dataset, recipe).read_text("utf-8"))
         stored = content["figures"]
         figures = None if stored is None else Figures(**{f.name: stored[f.name] for f in fields(Figures)})
-        verdict = Verdict(Answer(content["verdict"]["answer"]), list(content["verdict"]["reasons"]))
+        verdict = Decision(Answer(content["verdict"]["answer"]), list(content["verdict"]["reasons"]))
         return Record(str(content["corpus"]), str(content["model"]), figures, verdict)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.planning.budget import frozen_share, passes
+from xc_core.planning.data_size import DataSize
 from xc_core.planning.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.planning.stage_bytes import COPIES, HELD, WRITTEN
 from xc_core.planning.stage_costs import WORK, Case, clustering, searches, trained_documents
-from xc_core.planning.world import World
 from xc_core.recipes import Recipe
 
 
 @dataclass(frozen=True)
-class Line:
+class CostLine:
     """Seconds of running time, bytes in memory, bytes on disk."""
 
     fixed: float
@@ -27,7 +27,7 @@ class Line:
         return self.imports + self.fixed + self.rate * work
 
     @classmethod
-    def through(cls, points: list[tuple[float, float]]) -> Line:
+    def through(cls, points: list[tuple[float, float]]) -> CostLine:
         """Fit (work, cost) of the two largest pilots; what the smallest cost beyond that are imports."""
         rate, fixed = slope_and_rest(points[-2:] if len(points) > 1 else [(0.0, 0.0), points[0]])
         imports = points[0][1] - fixed - rate * points[0][0] if len(points) > 2 else 0.0
@@ -53,7 +53,7 @@ class Estimator:
         self.recipe, self.rates = recipe, rates
         self._pilots = [(pilot, Case(recipe, pilot.world, rates.width)) for pilot in rates.pilots]
 
-    def costs(self, world: World, processes: int = 1) -> list[Cost]:
+    def costs(self, world: DataSize, processes: int = 1) -> list[Cost]:
         """Return the cost of every stage on a data set of this size, for each of ``processes`` that share the work."""
         case = Case(self.recipe, world, self.rates.width, processes)
         return [
@@ -72,9 +72,9 @@ class Estimator:
             seconds += self.refresh(case) + self._repeated_frozen(case)
         return seconds + self._step_seconds_per_process(name, case)
 
-    def _line(self, name: str) -> Line:
+    def _line(self, name: str) -> CostLine:
         """Return the seconds of a stage by its work, without searches, refreshes and the steps of a training."""
-        return Line.through(
+        return CostLine.through(
             [(WORK[name](case), self._remaining_seconds(name, pilot, case)) for pilot, case in self._pilots]
         )
 
@@ -125,7 +125,7 @@ class Estimator:
             searched /= max(pilot_case.refreshes, 1)
             clustered = max(pilot.stages["encoder"]["refresh_seconds"] - searched, 0.0)
             points.append((clustering(pilot.world.train, self._cluster_size), clustered))
-        return case.refreshes * Line.through(points).at(clustering(case.world.train, self._cluster_size))
+        return case.refreshes * CostLine.through(points).at(clustering(case.world.train, self._cluster_size))
 
     @property
     def _cluster_size(self) -> int:
@@ -154,7 +154,7 @@ class Estimator:
             (WRITTEN[name](pilot_case), max(pilot.stages[name]["disk_bytes"] - copy, 0.0))
             for (pilot, pilot_case), copy in zip(self._pilots, copied, strict=True)
         ]
-        return Line.through(points[-2:]).at(WRITTEN[name](case)) + copied[-1]
+        return CostLine.through(points[-2:]).at(WRITTEN[name](case)) + copied[-1]
 
     @staticmethod
     def _copied_bytes(name: str, pilot: Pilot, case: Case) -> float:

@@ -34,7 +34,7 @@ from xc_core.data.tokens import Tokenised
 from xc_core.leftovers import scratch, temporary_folder
 from xc_core.params import MOST_WHOLE, deep_merged
 from xc_core.planning.budget import shortened, training_seconds
-from xc_core.planning.world import World
+from xc_core.planning.data_size import DataSize
 from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
 from xc_core.seeds import generator
@@ -64,10 +64,10 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Source:
+class PilotSource:
     """Where the documents of pilots come from: documents are numbered, and drawn by number."""
 
-    world: World
+    world: DataSize
     document: Callable[[I64], list[Text]]
     label: Callable[[I64], list[Text]]
     published: Callable[[I64], I64]
@@ -76,7 +76,7 @@ class Source:
     """The same for test documents."""
 
     @classmethod
-    def of_corpus(cls, corpus: Corpus, world: World) -> Source:
+    def of_corpus(cls, corpus: Corpus, world: DataSize) -> PilotSource:
         """Draw from a corpus."""
 
         def document(rows: I64) -> list[Text]:
@@ -95,7 +95,7 @@ class Source:
         return cls(world, document, label, lambda positions: published[positions], lambda positions: tests[positions])
 
     @classmethod
-    def made_up(cls, world: World, tokenizer: str) -> Source:
+    def made_up(cls, world: DataSize, tokenizer: str) -> PilotSource:
         """Draw words by Zipf's law; a document has the words of its labels too, so that a model has what to find."""
         words = [f"{a}{b}{c}" for a in _SYLLABLES for b in _SYLLABLES for c in _SYLLABLES][:_WORDS]
         share = 1 / np.arange(2, len(words) + 2)
@@ -183,7 +183,7 @@ def _tokens_per_word(name: str, words: list[str]) -> float:
 class Timed:
     """Seconds of all steps of M1 and M4 with the epochs of the recipe, by the budget's estimate, on some data."""
 
-    world: World
+    world: DataSize
     trainings: dict[str, float]
 
 
@@ -221,12 +221,12 @@ class Rates:
     def from_json(cls, text: str) -> Rates:
         """Return what ``as_json`` wrote."""
         content = json.loads(text)
-        pilots = tuple(Pilot(World(**p["world"]), p["trainings"], p["stages"]) for p in content.pop("pilots"))
+        pilots = tuple(Pilot(DataSize(**p["world"]), p["trainings"], p["stages"]) for p in content.pop("pilots"))
         timed = content.pop("timed")
-        return cls(pilots=pilots, timed=Timed(World(**timed["world"]), timed["trainings"]), **content)
+        return cls(pilots=pilots, timed=Timed(DataSize(**timed["world"]), timed["trainings"]), **content)
 
 
-def measure_rates(workspace: Workspace, base: str, changes: dict[str, Any], source: Source) -> Rates:
+def measure_rates(workspace: Workspace, base: str, changes: dict[str, Any], source: PilotSource) -> Rates:
     """Run the pilots of recipe ``base`` with ``changes``, in the state folder of ``workspace``, and time searches.
 
     If the state may not be written, they run among the temporary files. The folders of the pilots are deleted.
@@ -251,7 +251,7 @@ def measure_rates(workspace: Workspace, base: str, changes: dict[str, Any], sour
 
 
 def _run_pilot(
-    workspace: Workspace, base: str, changes: dict[str, Any], source: Source, size: int, runs: dict[str, int]
+    workspace: Workspace, base: str, changes: dict[str, Any], source: PilotSource, size: int, runs: dict[str, int]
 ) -> tuple[Pilot, int]:
     """Run all stages on ``size`` documents, as often as ``runs`` says; return their costs and the vectors' width."""
     artifacts.write_file(workspace.root / "params.yaml", "datasets: {}\nexperiments: {}\n")
@@ -262,7 +262,7 @@ def _run_pilot(
     experiment = workspace.params.declare_experiment(NAME, NAME, base, changes)
     stages = {stage: _stage_cost(workspace, stage, runs.get(stage, 1)) for stage in ("corpus", "tokens")}
     corpus = workspace.open(Corpus, NAME)
-    world = World.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
+    world = DataSize.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
     trainings = training_seconds(workspace, experiment)
     shorter = deep_merged(changes, _short_changes(experiment.recipe, world))
     workspace.params.declare_experiment(NAME, NAME, base, shorter)
@@ -272,7 +272,7 @@ def _run_pilot(
     return Pilot(world, trainings, stages), width
 
 
-def short_epochs(recipe: Recipe, world: World) -> dict[str, float]:
+def short_epochs(recipe: Recipe, world: DataSize) -> dict[str, float]:
     """Return the epochs of M1 and M4 in a pilot: a few batches of M1, one pass of M4."""
     batch = getattr(recipe.encoder.order, "batch_size", 1)
     return {
@@ -281,7 +281,7 @@ def short_epochs(recipe: Recipe, world: World) -> dict[str, float]:
     }
 
 
-def _short_changes(recipe: Recipe, world: World) -> dict[str, Any]:
+def _short_changes(recipe: Recipe, world: DataSize) -> dict[str, Any]:
     epochs = short_epochs(recipe, world)
     changes: dict[str, Any] = {stage: {"epochs": count} for stage, count in epochs.items()}
     if recipe.encoder.epochs:

@@ -24,11 +24,11 @@ from xc_core.devices import CPU, using
 from xc_core.encoders import build_encoder
 from xc_core.params import in_use
 from xc_core.planning.budget import training_seconds
+from xc_core.planning.data_size import DataSize
 from xc_core.planning.estimator import Cost, Estimator
-from xc_core.planning.pilots import Rates, Source, Timed, measure_rates
+from xc_core.planning.pilots import PilotSource, Rates, Timed, measure_rates
 from xc_core.planning.stage_bytes import held_bytes, written_bytes
 from xc_core.planning.stage_costs import Case
-from xc_core.planning.world import World
 from xc_core.progress import optional, report
 from xc_core.recipes import Recipe, find_recipe
 
@@ -46,7 +46,7 @@ class Subject:
 
     base: str
     changes: dict[str, Any]
-    world: World
+    world: DataSize
     experiment: Experiment | None = None
     """The experiment of a data set that is there; None for sizes alone."""
 
@@ -74,10 +74,10 @@ class Subject:
         return cls(base, changes, world_of(workspace, experiment), experiment)
 
 
-def world_of(workspace: Workspace, experiment: Experiment) -> World:
+def world_of(workspace: Workspace, experiment: Experiment) -> DataSize:
     """Return the size of an experiment's data; raise MissingError if it is not tokenised."""
     corpus = workspace.open(Corpus, experiment.dataset.name)
-    return World.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
+    return DataSize.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
 
 
 def rates_of(workspace: Workspace, subject: Subject, *, again: bool = False) -> Rates:
@@ -112,10 +112,10 @@ def _measure_rates(workspace: Workspace, subject: Subject) -> Rates:
     world, experiment = subject.world, subject.experiment
     subject.recipe.require()  # before the first stage, as in a training: the packages count in the memory of all stages
     if experiment is None:
-        source = Source.made_up(world, subject.recipe.encoder.encoder.tokenizer)
+        source = PilotSource.made_up(world, subject.recipe.encoder.encoder.tokenizer)
         return measure_rates(workspace, subject.base, subject.changes, source)
     corpus = workspace.open(Corpus, experiment.dataset.name)
-    rates = measure_rates(workspace, subject.base, subject.changes, Source.of_corpus(corpus, world))
+    rates = measure_rates(workspace, subject.base, subject.changes, PilotSource.of_corpus(corpus, world))
     return replace(rates, timed=Timed(world, training_seconds(workspace, experiment)))
 
 

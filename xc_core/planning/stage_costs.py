@@ -19,8 +19,8 @@ from xc_core.ann import Ivf
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
 from xc_core.planning.budget import frozen_share
+from xc_core.planning.data_size import DataSize
 from xc_core.planning.pilots import Rates
-from xc_core.planning.world import World
 from xc_core.recipes import Recipe
 from xc_core.scores import Neighbours
 from xc_core.scores.base import HasIndex
@@ -43,7 +43,7 @@ class Case:
     """A recipe on a data set of some size, with vectors of ``width``."""
 
     recipe: Recipe
-    world: World
+    world: DataSize
     width: int
     processes: int = 1
     """Processes of the stages that can be distributed; all other stages run in one."""
@@ -168,7 +168,7 @@ def _share(case: Case) -> float:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchWork:
     """``queries`` searches among ``among`` vectors, and the graphs that are built for them."""
 
     queries: int
@@ -190,7 +190,7 @@ class Search:
         return built + self.queries * levels * rates.walked
 
 
-def searches(case: Case) -> dict[str, list[Search]]:
+def searches(case: Case) -> dict[str, list[SearchWork]]:
     """Return the searches of each stage, among labels and, for a vote of neighbours, among documents."""
     world, recipe, labels = case.world, case.recipe, case.world.labels
     large, shards = (int(size > BATCHES_EXACT_UP_TO) for size in (labels, case.shard))
@@ -199,19 +199,22 @@ def searches(case: Case) -> dict[str, list[Search]]:
     served = int(labels > EXACT_UP_TO)
     near, cells = neighbours(case)
     return {
-        "encoder": [Search(mined * world.train, labels, graphs=mined * large)],
-        "negatives": [Search(world.published, case.shard, graphs=shards)] if recipe.negatives.k else [],
+        "encoder": [SearchWork(mined * world.train, labels, graphs=mined * large)],
+        "negatives": [SearchWork(world.published, case.shard, graphs=shards)] if recipe.negatives.k else [],
         # the recall compares an index with exact search, a graph is quick; cells are fitted, then filled
         "scores": [
-            Search(
+            SearchWork(
                 case.measured * (2 - served), labels, exact=True, graphs=case.searched * (served + held_out * large)
             ),
-            Search((held_out + 1) * _ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
+            SearchWork((held_out + 1) * _ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
         ],
-        "fusion": [Search(case.searched * case.fused, labels), Search(case.fused, near, exact=True)],
+        "fusion": [SearchWork(case.searched * case.fused, labels), SearchWork(case.fused, near, exact=True)],
         # the served index compares batches of queries with all labels
-        "evaluation": [Search(case.searched * world.test, labels, exact=True), Search(world.test, near, exact=True)],
-        "audit": [Search(_AUDITED * min(recipe.audit.sample, world.train), labels, exact=True)],
+        "evaluation": [
+            SearchWork(case.searched * world.test, labels, exact=True),
+            SearchWork(world.test, near, exact=True),
+        ],
+        "audit": [SearchWork(_AUDITED * min(recipe.audit.sample, world.train), labels, exact=True)],
     }
 
 

@@ -19,7 +19,7 @@ from xc_core.serve.guard import PATHS, Guard, busy, problem
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Models, Served
-from xc_core.serve.pages import Page, described, home
+from xc_core.serve.pages import HtmlPage, described, home
 from xc_core.serve.questions import PredictRequest, TooLargeError, parsed, question
 from xc_core.serve.replies import Problem, Reply, reply
 
@@ -162,7 +162,7 @@ def _add_pages(app: FastAPI) -> None:
         return _html(described(app.openapi()))
 
 
-def _html(page: Page) -> HTMLResponse:
+def _html(page: HtmlPage) -> HTMLResponse:
     return HTMLResponse(page.html, headers={"Content-Security-Policy": page.policy})
 
 

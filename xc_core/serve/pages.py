@@ -23,7 +23,7 @@ border-bottom: 1px solid #d8dee6; } code { background: #f1f4f8; padding: .1rem .
 
 
 @dataclass(frozen=True)
-class Page:
+class HtmlPage:
     """A document, and the Content-Security-Policy to send with it."""
 
     html: str
@@ -31,12 +31,12 @@ class Page:
 
 
 @cache
-def home() -> Page:
+def home() -> HtmlPage:
     """Return the page at /, where a person types a text and sees its labels."""
     return _page(resources.files("xc_core.serve").joinpath("page.html").read_text("utf-8"))
 
 
-def described(openapi: dict[str, Any]) -> Page:
+def described(openapi: dict[str, Any]) -> HtmlPage:
     """Return the page at /docs: an OpenAPI document in HTML."""
     parts = [_operation(path, method, about) for path, methods in openapi["paths"].items()
              for method, about in methods.items()]  # fmt: skip
@@ -50,7 +50,7 @@ def described(openapi: dict[str, Any]) -> Page:
     )
 
 
-def _page(text: str) -> Page:
+def _page(text: str) -> HtmlPage:
     """Return a document with a policy that allows its own script and style, by their hashes, and requests to itself."""
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     for kind, content in _INLINE.findall(text):
@@ -61,7 +61,7 @@ def _page(text: str) -> Page:
         f"default-src 'none'; script-src {sources['script']}; style-src {sources['style']}; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return Page(text, policy)
+    return HtmlPage(text, policy)
 
 
 def _operation(path: str, method: str, about: dict[str, Any]) -> str:

@@ -43,7 +43,7 @@ _RETRAIN: Final = "train the classifier: xc run classifier, without --refresh"
 
 
 @dataclass(frozen=True)
-class Inputs:
+class FoldInputs:
     """The inputs of every fold."""
 
     corpus: Corpus
@@ -76,7 +76,7 @@ def run(context: Context[ClassifierSettings]) -> None:
     settings = context.settings
     trained = context.read(TrainedEncoder)
     corpus = context.read(Corpus)
-    inputs = Inputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus), not trained.unit_rows)
+    inputs = FoldInputs(corpus, context.read(Embeddings), _joint_rows(trained, corpus), not trained.unit_rows)
     all_folds = folds(corpus, refit=settings.refit, enough=settings.enough, seen=trained.saw_validation)
     writer, history = TablesWriter(context.build, writes=World.from_environment().first), History()
     costs = {"train_seconds": 0.0, "mining_seconds": 0.0}
@@ -130,7 +130,7 @@ def _rows_are_unit(settings: ClassifierSettings, trained: TrainedEncoder) -> boo
     return settings.table.unit if settings.epochs > 0 or trained.rows_LD is None else trained.unit_rows
 
 
-def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> FoldResult:
+def _train(context: Context[ClassifierSettings], inputs: FoldInputs, fold: Fold) -> FoldResult:
     """Train on the documents of one fold."""
     settings = context.settings
     if settings.epochs == 0:
@@ -147,7 +147,7 @@ def _train(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> 
     return FoldResult(task.head, history, task.negatives.noise(), batches, num_updated)
 
 
-def _data(context: Context[ClassifierSettings], inputs: Inputs, fold: Fold) -> TableData:
+def _data(context: Context[ClassifierSettings], inputs: FoldInputs, fold: Fold) -> TableData:
     """Return the training data of a fold."""
     corpus, embeddings, rows_N = inputs.corpus, inputs.embeddings, fold.documents(inputs.corpus)
     truth, filters = corpus.labels.rows(rows_N), corpus.filters.rows(rows_N)

@@ -32,7 +32,7 @@ _QUERY_DOCUMENTS_EXTENDED: Final = 100
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ScoreInputs:
     """The inputs that scores are fitted on."""
 
     corpus: Corpus
@@ -70,7 +70,7 @@ class Inputs:
 
 def run(context: Context[Mapping[str, Score]]) -> None:
     """Fit, measure and write each score."""
-    inputs = Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
+    inputs = ScoreInputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
     writer = ScoresWriter(context.build, context.settings)
     query = _figures_query(inputs, _QUERY_DOCUMENTS)
     for fold in inputs.tables.folds:
@@ -95,7 +95,7 @@ def run(context: Context[Mapping[str, Score]]) -> None:
 
 def extend(context: Context[Mapping[str, Score]]) -> None:
     """Add labels that are new at the end to each score; no score is fitted again."""
-    inputs = Inputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
+    inputs = ScoreInputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
     previous = Scores.open(context.previous)
     corpus, writer = inputs.corpus, ScoresWriter(context.build, previous.parts)
     query = _figures_query(inputs, _QUERY_DOCUMENTS_EXTENDED)
@@ -122,7 +122,7 @@ def _for_batches(score: Score) -> Score:
     return score
 
 
-def _figures_query(inputs: Inputs, limit: int) -> Query:
+def _figures_query(inputs: ScoreInputs, limit: int) -> Query:
     """Return validation documents, or train documents if there are none; never test documents."""
     rows = inputs.corpus.rows(VALIDATION)
     rows = (rows if len(rows) else inputs.corpus.rows(TRAIN))[:limit]

@@ -28,7 +28,7 @@ _FILE: Final = "study.json"
 _FOLDER: Final = "tune"
 
 
-class State(StrEnum):
+class TrialOutcome(StrEnum):
     """How a trial ended."""
 
     DONE = "done"
@@ -44,7 +44,7 @@ class TrialRecord:
     """One trial."""
 
     number: int
-    state: State
+    state: TrialOutcome
     values: Mapping[str, Any]
     """The drawn settings, by dotted name."""
     value: float | None = None
@@ -65,7 +65,7 @@ class TrialRecord:
     @property
     def ended(self) -> bool:
         """True if it is not tried again."""
-        return self.state is not State.STOPPED
+        return self.state is not TrialOutcome.STOPPED
 
     @property
     def repeats(self) -> bool:
@@ -101,13 +101,13 @@ class StudyRecord:
 
     def ranked(self) -> list[TrialRecord]:
         """Return the trials that are done, best first, without those that repeat another."""
-        done = [t for t in self.trials if t.state is State.DONE and t.value is not None and not t.repeats]
+        done = [t for t in self.trials if t.state is TrialOutcome.DONE and t.value is not None and not t.repeats]
         return sorted(done, key=lambda trial: (-(trial.value or 0.0), trial.number))
 
     @property
     def baseline(self) -> TrialRecord | None:
         """The trial of the recipe's own settings, if it is done."""
-        return next((trial for trial in self.trials if trial.own and trial.state is State.DONE), None)
+        return next((trial for trial in self.trials if trial.own and trial.state is TrialOutcome.DONE), None)
 
     @property
     def ended(self) -> list[TrialRecord]:
@@ -144,7 +144,7 @@ class StudyRecord:
 def _trial(content: dict[str, Any]) -> TrialRecord:
     names = {f.name for f in fields(TrialRecord)}
     values = {name: value for name, value in content.items() if name in names}
-    return TrialRecord(**{**values, "state": State(values["state"]), "taken": tuple(values["taken"])})
+    return TrialRecord(**{**values, "state": TrialOutcome(values["state"]), "taken": tuple(values["taken"])})
 
 
 def study_folder(workspace: Workspace, dataset: str, name: str) -> Path:

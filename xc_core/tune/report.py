@@ -10,7 +10,7 @@ from typing import Any, Final
 from xc_core.metrics.names import stored
 from xc_core.params import deep_merged, dotted, option_text
 from xc_core.tune.metric import FIGURES
-from xc_core.tune.record import State, StudyRecord, TrialRecord
+from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord
 from xc_core.tune.space import nested
 from xc_core.visible import counted
 
@@ -82,7 +82,7 @@ def summary(record: StudyRecord) -> str:
 def states(record: StudyRecord) -> dict[str, int]:
     """Return the number of trials in each state, without those that repeat another; states without trials left out."""
     counts = Counter(trial.state.value for trial in record.trials if not trial.repeats)
-    return {state.value: counts[state.value] for state in State if counts[state.value]}
+    return {state.value: counts[state.value] for state in TrialOutcome if counts[state.value]}
 
 
 def note(record: StudyRecord, command_line: str) -> str:
@@ -125,7 +125,7 @@ def _findings(record: StudyRecord, best: TrialRecord) -> list[str]:
 
 def _without_figures(record: StudyRecord) -> list[str]:
     """Return the trials without figures, one line each."""
-    others = [trial for trial in record.ended if trial.state is not State.DONE]
+    others = [trial for trial in record.ended if trial.state is not TrialOutcome.DONE]
     lines = [
         f"- trial {trial.number} {trial.state.value} ({trial.why}): "
         + ", ".join(f"{name} {option_text(value)}" for name, value in trial.values.items())

@@ -22,7 +22,7 @@ from xc_core.seeds import derive
 from xc_core.tune.asked import Tuning
 from xc_core.tune.early import early
 from xc_core.tune.limits import TimeIsUpError, count_of_killed, counted, stopped_after
-from xc_core.tune.record import SAME, State, StudyRecord, TrialRecord, study_folder, study_lock
+from xc_core.tune.record import SAME, StudyRecord, TrialOutcome, TrialRecord, study_folder, study_lock
 from xc_core.tune.space import TRIAL_STAGES, nested
 from xc_core.tune.storage import answering, importances, opened, sampler, unreadable
 from xc_core.tune.trial import Result, Trial, forget
@@ -50,7 +50,7 @@ _KILLED: Final = "killed"
 
 
 @dataclass(frozen=True)
-class Limits:
+class StudyLimits:
     """When a study ends, and how many trials keep their artefacts."""
 
     trials: int
@@ -61,7 +61,7 @@ class Limits:
     """Best trials that keep their artefacts."""
 
 
-def tune(tuning: Tuning, limits: Limits, watchers: Iterable[Watcher] = ()) -> StudyRecord:
+def tune(tuning: Tuning, limits: StudyLimits, watchers: Iterable[Watcher] = ()) -> StudyRecord:
     """Run trials until a limit is reached, and return the record of the study; watchers see it after each trial.
 
     Raises UsageError if a study of this name was started with other settings, BusyError if it is running, the error of
@@ -90,7 +90,7 @@ class _Running:
     """A study while a command runs it."""
 
     tuning: Tuning
-    limits: Limits
+    limits: StudyLimits
     folder: Path
     study: OptunaStudy
     watchers: list[Watcher]
@@ -183,7 +183,7 @@ class _Running:
         trial = self._trial(values)
         params, start = drawn.params, time.monotonic()
         own = params == self.tuning.defaults()
-        blank = TrialRecord(number=drawn.number, state=State.STOPPED, values=params, own=own, folder=trial.name)
+        blank = TrialRecord(number=drawn.number, state=TrialOutcome.STOPPED, values=params, own=own, folder=trial.name)
         deadline, definition = None if seconds is None else start + seconds, self.study.user_attrs["asked"]
         attempt = _Attempt(self.tuning, trial, blank, deadline, definition, earlier)
         try:
@@ -195,7 +195,7 @@ class _Running:
             raise
         except Exception as error:
             self.failed += 1
-            attempt.record = replace(attempt.record, state=State.FAILED, why=in_words(error))
+            attempt.record = replace(attempt.record, state=TrialOutcome.FAILED, why=in_words(error))
             if self.failed == _MAX_FAILED_IN_A_ROW:
                 raise
         finally:
@@ -212,10 +212,10 @@ class _Running:
 
         stored = replace(record, values=drawn.params)
         drawn.set_user_attr(_RECORD, {**asdict(stored), "state": stored.state.value, "taken": list(stored.taken)})
-        if record.state is State.DONE:
+        if record.state is TrialOutcome.DONE:
             self.study.tell(drawn, record.value)
         else:
-            self.study.tell(drawn, state=TrialState.PRUNED if record.state is State.PRUNED else TrialState.FAIL)
+            self.study.tell(drawn, state=TrialState.PRUNED if record.state is TrialOutcome.PRUNED else TrialState.FAIL)
         report(f"tune: {_line(record, self.tuning)}")
         current = self.record("running")
         self._tidy(current, record.folder)
@@ -281,7 +281,7 @@ class _Attempt:
         if not is_low(value, earlier):
             return False
         reason = f"one of the lowest after {stage}: {value:.2f}"
-        self.record = replace(self.record, state=State.PRUNED, why=reason)
+        self.record = replace(self.record, state=TrialOutcome.PRUNED, why=reason)
         return True
 
     def _judge(self, result: Result) -> None:
@@ -290,7 +290,7 @@ class _Attempt:
         finite = math.isfinite(value)
         self.record = replace(
             self.record,
-            state=State.DONE if finite else State.FAILED,
+            state=TrialOutcome.DONE if finite else TrialOutcome.FAILED,
             value=value if finite else None,
             figures=result.figures,
             served=result.served,
@@ -316,9 +316,9 @@ def _recorded(frozen: Any, seconds: float) -> TrialRecord | None:
     stored = frozen.user_attrs.get(_RECORD)
     if stored is None:
         return TrialRecord(
-            number=frozen.number, state=State.STOPPED, values=frozen.params, why="killed", seconds=seconds
+            number=frozen.number, state=TrialOutcome.STOPPED, values=frozen.params, why="killed", seconds=seconds
         )
-    return TrialRecord(**{**stored, "state": State(stored["state"]), "taken": tuple(stored["taken"])})
+    return TrialRecord(**{**stored, "state": TrialOutcome(stored["state"]), "taken": tuple(stored["taken"])})
 
 
 def _line(record: TrialRecord, tuning: Tuning) -> str:

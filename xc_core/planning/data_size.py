@@ -14,7 +14,7 @@ from xc_core.params import at_least
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class DataSize:
     """Counts and means; tokens are those of the recipe's tokenizer, without special tokens."""
 
     train: int
@@ -32,7 +32,7 @@ class World:
     @classmethod
     def of_sizes(
         cls, documents: int, labels: int, tokens: float, label_tokens: float, pairs: float, test: int | None = None
-    ) -> World:
+    ) -> DataSize:
         """Return a data set of which ``test`` (a tenth by default) are test documents.
 
         A tenth of the others are validation documents.
@@ -50,7 +50,7 @@ class World:
         )
 
     @classmethod
-    def of(cls, corpus: Corpus, tokens: Tokenised) -> World:
+    def of(cls, corpus: Corpus, tokens: Tokenised) -> DataSize:
         """Return the size of a corpus."""
         train, validation, test = (len(corpus.rows(split)) for split in (TRAIN, VALIDATION, TEST))
         return cls(
