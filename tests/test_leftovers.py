@@ -231,7 +231,7 @@ def test_a_claim_waits_for_one_that_asks(tmp_path: Path, shared: bool) -> None:
     ends = threading.Timer(0.1, os.close, [asking])
     ends.start()
     with claimed(file, shared=shared):
-        leftovers._OURS.discard(file)  # as another process sees it
+        leftovers._BUILDING.discard(file)  # as another process sees it
         ends.join()
         assert not abandoned(file, os.getpid())
 
@@ -241,4 +241,4 @@ def test_a_lock_that_is_held_on_keeps_no_reader_for_long(tmp_path: Path, monkeyp
     file = tmp_path / ".thing.9999999-0a1b2c3d.tmp"
     file.touch()
     with claimed(file), claimed(file, shared=True):
-        assert file in leftovers._OURS
+        assert file in leftovers._BUILDING

@@ -28,14 +28,14 @@ _REFUSALS: Final = {
     errno.ENAMETOOLONG: "a name that is too long",
     errno.ELOOP: "a symbolic link that leads to itself",
 }
-_WRITES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
+_WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EEXIST)
 """Error numbers that reading never has."""
 _IN_THE_WAY: Final = tuple(_REFUSALS[number] for number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP))
 """Refusals that neither space nor permission would end."""
-_HELPS: Final = {errno.EFBIG: "raise the limit (ulimit -f)", errno.ENAMETOOLONG: "use a shorter name or path"}
+_REMEDIES: Final = {errno.EFBIG: "raise the limit (ulimit -f)", errno.ENAMETOOLONG: "use a shorter name or path"}
 LINK_LOOP: Final = "Symlink loop from"
 """What Path.resolve writes in a RuntimeError, up to Python 3.12."""
-_IN_WORDS: Final = {
+_ERRNO_OF_MESSAGE: Final = {
     "No space left on device": errno.ENOSPC,
     "Disk quota exceeded": errno.EDQUOT,
     "Read-only file system": errno.EROFS,
@@ -51,11 +51,11 @@ _IN_WORDS: Final = {
 """What libraries, sqlite, git and pathlib write instead of an error number; 0 if it need not be the disk."""
 PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
-_LIMITS: Final = ("can't start new thread", "Resource temporarily unavailable", "Too many open files")
+_LIMIT_MESSAGES: Final = ("can't start new thread", "Resource temporarily unavailable", "Too many open files")
 """What Python and the system say of one thread, process or file too many; a panic of Rust code has no error number."""
-_UNMAPPED: Final = "failed to map segment from shared object"
+_LOADER_MESSAGE: Final = "failed to map segment from shared object"
 """What the loader says of a library for want of memory, and on a disk that is mounted noexec."""
-_NO_MEMORY: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_MEMORY_MESSAGES: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """What errors that are no MemoryError say: the system ("Cannot allocate memory"), torch on a CPU ("can't
 allocate memory"), and torch if a GPU has no memory left for what is no tensor, such as its context."""
 UNTOUCHED: Final = "; existing files are untouched"
@@ -76,7 +76,8 @@ def storage_reason(error: Exception, path: Path) -> str:
         return f"{_REFUSALS[number]} ({error})"
     if isinstance(error, XCError):
         return ""
-    phrase, number = next(((phrase, value) for phrase, value in _IN_WORDS.items() if phrase in str(error)), ("", 0))
+    matches = ((phrase, value) for phrase, value in _ERRNO_OF_MESSAGE.items() if phrase in str(error))
+    phrase, number = next(matches, ("", 0))
     line = next((line for line in str(error).splitlines() if phrase in line), "")
     existing = _existing_part(path)
     if phrase and number in (0, errno.EACCES, errno.EIO):
@@ -117,20 +118,20 @@ def shortage(error: BaseException) -> ShortageError | None:
     """
     if isinstance(error, XCError):
         return None
-    if any(words in str(error) for words in _LIMITS):
+    if any(words in str(error) for words in _LIMIT_MESSAGES):
         return ShortageError(
             f"a limit of the system ({first_line(error)})",
             expected="enough open files, processes and threads for this user",
             do="raise the limit (ulimit -n, ulimit -u), or end other processes, then run the same command again",
         )
-    if line := next((line for line in str(error).splitlines() if _UNMAPPED in line), ""):
+    if line := next((line for line in str(error).splitlines() if _LOADER_MESSAGE in line), ""):
         return ShortageError(
             f"a library that cannot be loaded ({bare(line.strip(), 200)})",
             expected="memory for it, and a disk that is not mounted noexec",
             do="raise the limit (ulimit -v), use a machine with more memory, or put the installation on another disk",
         )
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    if not memory and not any(words in str(error).partition("\n")[0] for words in _NO_MEMORY):
+    if not memory and not any(words in str(error).partition("\n")[0] for words in _MEMORY_MESSAGES):
         return None
     gpu_advice = ", or end other work on the GPU (nvidia-smi lists it)" if "CUDA" in str(error) else ""
     return ShortageError(
@@ -160,7 +161,7 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
             expected=f"files that can be read, and permission to do so{UNTOUCHED}",
             do="fix the permission or the disk, then run the same command again",
         )
-    remedy = next((words for number, words in _HELPS.items() if reason.startswith(_REFUSALS[number])), "")
+    remedy = next((words for number, words in _REMEDIES.items() if reason.startswith(_REFUSALS[number])), "")
     denied = reason.startswith(_REFUSALS[errno.EACCES])
     fix = f"{_permission_advice(path)} ({owners(path)})" if denied else remedy or "free space or fix the permission"
     needs = "a file that can be written" if remedy else "free space and permission to write"
@@ -222,7 +223,7 @@ def _names_another(error: Exception | None, path: Path) -> bool:
 
     A temporary name of ``path`` is in it (``leftovers.work``).
     """
-    if not isinstance(error, OSError) or error.errno in _WRITES or not isinstance(error.filename, str | bytes):
+    if not isinstance(error, OSError) or error.errno in _WRITE_ERRORS or not isinstance(error.filename, str | bytes):
         return False
     named, target = Path(os.fsdecode(error.filename)).absolute(), path.absolute()
     temporary = str(named).startswith(str(target.with_name(f".{target.name}.")))

@@ -27,7 +27,7 @@ def number(variable: str, default: float, least: float = 0.0) -> float:
     except ValueError:
         value = float("nan")
     if not least <= value <= _MAX_VALUE:
-        raise _refused(variable, text, f"a number from {least:g} to {_MAX_VALUE:,}")
+        raise _value_error(variable, text, f"a number from {least:g} to {_MAX_VALUE:,}")
     return value
 
 
@@ -35,11 +35,11 @@ def whole(variable: str, default: int, least: int = 0) -> int:
     """Return the whole number in ``variable``; raise ConfigError if it is none from ``least`` to 1,000,000,000."""
     text = os.environ.get(variable) or str(default)
     if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= _MAX_VALUE:
-        raise _refused(variable, text, f"a whole number from {least} to {_MAX_VALUE:,}")
+        raise _value_error(variable, text, f"a whole number from {least} to {_MAX_VALUE:,}")
     return int(text)
 
 
-def _refused(variable: str, text: str, expected: str) -> ConfigError:
+def _value_error(variable: str, text: str, expected: str) -> ConfigError:
     return ConfigError(f"{variable}={preview(text)}", expected=expected, do=f"fix {variable}, or unset it")
 
 

@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
 _CLAIM_SECONDS: Final = 1.0
 """Seconds that a claim waits for its lock at most."""
 _CLOCK_SECONDS: Final = 1.0
-_OURS: Final[set[Path]] = set()
+_BUILDING: Final[set[Path]] = set()
 """What this process builds now: on a disk without locks, nothing else says so."""
 
 
@@ -74,18 +74,18 @@ def claimed(path: Path, *, shared: bool = False) -> Iterator[None]:
     It is waited for: one that asks whether somebody holds it (``abandoned``) has it for a moment.
     """
     descriptor = os.open(path, os.O_RDONLY)
-    _OURS.add(path)
+    _BUILDING.add(path)
     try:
         deadline = time.monotonic() + _CLAIM_SECONDS
-        while not _locked(descriptor, shared=shared) and time.monotonic() < deadline:
+        while not _try_lock(descriptor, shared=shared) and time.monotonic() < deadline:
             time.sleep(_CLAIM_SECONDS / 100)
         yield
     finally:
-        _OURS.discard(path)
+        _BUILDING.discard(path)
         os.close(descriptor)
 
 
-def _locked(descriptor: int, *, shared: bool) -> bool:
+def _try_lock(descriptor: int, *, shared: bool) -> bool:
     """Lock an open file; return False if another process holds its lock, True on a disk without locks."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -96,21 +96,21 @@ def _locked(descriptor: int, *, shared: bool) -> bool:
 
 def abandoned(path: Path, pid: int) -> bool:
     """Return True if nobody builds ``path``: no process holds its lock, and its writer ``pid`` does not run here."""
-    if path in _OURS:
+    if path in _BUILDING:
         return False
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # another user's pipe would be waited for
     except OSError:
         return False
     try:
-        return _locked(descriptor, shared=False) and not _runs(pid, path)  # without locks the process decides
+        return _try_lock(descriptor, shared=False) and not _writer_runs(pid, path)  # without locks the process decides
     finally:
         os.close(descriptor)
 
 
-def _runs(pid: int, path: Path) -> bool:
+def _writer_runs(pid: int, path: Path) -> bool:
     """Return True if the writer may be about to lock ``path``."""
-    return pid != os.getpid() and process_of(pid, _changed(path) + _CLOCK_SECONDS) is not None
+    return pid != os.getpid() and process_of(pid, _change_time(path) + _CLOCK_SECONDS) is not None
 
 
 def process_of(pid: int, before: float) -> psutil.Process | None:
@@ -123,7 +123,7 @@ def process_of(pid: int, before: float) -> psutil.Process | None:
     return process if alive else None
 
 
-def _changed(path: Path) -> float:
+def _change_time(path: Path) -> float:
     with contextlib.suppress(OSError):
         return path.stat().st_mtime
     return 0.0

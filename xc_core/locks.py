@@ -31,12 +31,12 @@ def locked(
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        stream = _opened(path)
+        stream = _open_lock_file(path)
     with stream:
         share(stream, path.parent)
         _lock(stream, activity, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, needed)
         stream.seek(0)
-        other_pids = [pid for pid in stream.read().split() if _runs(pid)] if shared else []
+        other_pids = [pid for pid in stream.read().split() if _is_running(pid)] if shared else []
         holders = "".join(f"{pid}\n" for pid in dict.fromkeys([*other_pids, str(os.getpid())]))
         with contextlib.suppress(OSError):  # a full or read-only disk: messages cannot name the holder of the lock
             stream.seek(0)
@@ -45,7 +45,7 @@ def locked(
         yield
 
 
-def _opened(path: Path) -> TextIO:
+def _open_lock_file(path: Path) -> TextIO:
     """Open the file of a lock; without permission to write it, for reading, which is enough to lock it."""
     try:
         return path.open("a+")
@@ -102,7 +102,7 @@ def _holders(stream: TextIO) -> str:
     stream.seek(0)
     pids = stream.read().split()
     listed = [str(pid) for pid in lockers(Path(stream.name), "FLOCK")]
-    running = listed or [pid for pid in pids if _runs(pid)] or pids or ["unknown"]
+    running = listed or [pid for pid in pids if _is_running(pid)] or pids or ["unknown"]
     return f"process {running[0]} is" if len(running) == 1 else f"processes {' and '.join(running)} are"
 
 
@@ -115,7 +115,7 @@ def lockers(path: Path, kind: str) -> list[int]:
     return []
 
 
-def _runs(pid: str) -> bool:
+def _is_running(pid: str) -> bool:
     """Return False for a number that no process has."""
     try:
         os.kill(int(pid), 0)

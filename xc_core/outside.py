@@ -50,7 +50,7 @@ def text_of(path: Path, most_bytes: int = MOST_BYTES) -> str:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _unreadable(path, error.strerror or "unknown reason") from error
+        raise _unreadable_error(path, error.strerror or "unknown reason") from error
     try:
         mode = os.fstat(descriptor).st_mode
         if kind := next((name for test, name in _KINDS if test(mode)), ""):
@@ -63,12 +63,12 @@ def text_of(path: Path, most_bytes: int = MOST_BYTES) -> str:
             )
         return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, str(error)) from error
+        raise _unreadable_error(path, str(error)) from error
     finally:
         os.close(descriptor)
 
 
-def _unreadable(path: Path, reason: str) -> ConfigError:
+def _unreadable_error(path: Path, reason: str) -> ConfigError:
     return ConfigError(
         f"a file that cannot be read ({reason})",
         expected="text in UTF-8 that this user may read",
@@ -88,14 +88,14 @@ def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML allows it
             _check_events(text, where)
-            return YAML().load(text) if round_trip else copy.deepcopy(_loaded(text))
+            return YAML().load(text) if round_trip else copy.deepcopy(_parsed(text))
     except ConfigError:
         raise
     except Exception as error:  # ruamel.yaml raises errors of many types, a ValueError for the date 2001-99-99
-        raise _invalid(error, text, where) from error
+        raise _invalid_error(error, text, where) from error
 
 
-def _invalid(error: Exception, text: str, where: str) -> ConfigError:
+def _invalid_error(error: Exception, text: str, where: str) -> ConfigError:
     """Return the error for a text that ruamel.yaml refuses, with its line and column if they are known."""
     reason, origin, position = str(error) or type(error).__name__, "", None
     if isinstance(error, MarkedYAMLError):
@@ -119,7 +119,7 @@ def _line(where: str, number: int) -> str:
 
 
 @lru_cache(maxsize=4)
-def _loaded(text: str) -> Any:
+def _parsed(text: str) -> Any:
     return YAML(typ="safe").load(text)
 
 
@@ -134,7 +134,7 @@ def _check_events(text: str, where: str) -> None:
         line = _line(where, event.start_mark.line)
         documents += isinstance(event, DocumentStartEvent)
         if getattr(event, "tag", None):
-            raise _refused(f"the tag {preview(str(event.tag))}", "plain values without tags", line)
+            raise _refused_error(f"the tag {preview(str(event.tag))}", "plain values without tags", line)
         if isinstance(event, MappingStartEvent | SequenceStartEvent):
             totals_at_start.append(total)
             anchors.append(event.anchor)
@@ -143,26 +143,26 @@ def _check_events(text: str, where: str) -> None:
             sizes[anchors.pop() or ""] = total - totals_at_start.pop()
         elif isinstance(event, AliasEvent):
             if event.anchor in anchors or event.anchor not in sizes:
-                raise _no_value(str(event.anchor), anchors, line)
+                raise _alias_error(str(event.anchor), anchors, line)
             total += sizes[event.anchor]
         elif isinstance(event, ScalarEvent):
             total += 1
             sizes[event.anchor or ""] = 1
         if len(totals_at_start) > MOST_DEPTH:
-            raise _refused(f"more than {MOST_DEPTH} levels", "fewer mappings and lists inside each other", line)
+            raise _refused_error(f"more than {MOST_DEPTH} levels", "fewer mappings and lists inside each other", line)
         if total > MOST_NODES:
-            raise _refused(
+            raise _refused_error(
                 f"more than {MOST_NODES:,} values", "fewer values, aliases counted as what they repeat", line
             )
         if documents > 1:
-            raise _refused("a second document (---)", "one document", line)
+            raise _refused_error("a second document (---)", "one document", line)
 
 
-def _no_value(name: str, open_anchors: list[str | None], where: str) -> ConfigError:
+def _alias_error(name: str, open_anchors: list[str | None], where: str) -> ConfigError:
     """Return the error for an alias that repeats a value which is not finished, or not there."""
     alias = f"the alias *{bare(name)}"
     if name in open_anchors:
-        return _refused(f"{alias} inside its own value", "aliases of finished values", where)
+        return _refused_error(f"{alias} inside its own value", "aliases of finished values", where)
     return ConfigError(
         f"{alias}, and no &{bare(name)} before it",
         expected="an alias (*name) of a value that is marked with &name before it",
@@ -171,5 +171,5 @@ def _no_value(name: str, open_anchors: list[str | None], where: str) -> ConfigEr
     )
 
 
-def _refused(found: str, expected: str, where: str) -> ConfigError:
+def _refused_error(found: str, expected: str, where: str) -> ConfigError:
     return ConfigError(found, expected=expected, do="fix the YAML", where=where)

@@ -107,7 +107,7 @@ def _value(present: Any, value: Any, hint: Any, where: str) -> Any:
         return _parts(present, value, typing.get_args(hint)[1], where)
     if dataclasses.is_dataclass(present):
         return changed(present, value, where)
-    return _fitted(value, hint, where)
+    return _converted(value, hint, where)
 
 
 def _part(present: Part, changes: Any, where: str) -> tuple[Any, Any]:
@@ -123,7 +123,7 @@ def _part(present: Part, changes: Any, where: str) -> tuple[Any, Any]:
         )
     kind = changes.get(KIND, present.kind)
     settings = {name: value for name, value in changes.items() if name != KIND}
-    return (present if kind == present.kind else _default(present.table, kind, where)), settings
+    return (present if kind == present.kind else _default_part(present.table, kind, where)), settings
 
 
 def _parts(present: Mapping[str, Part], changes: Any, family: type[Part], where: str) -> dict[str, Part]:
@@ -144,7 +144,7 @@ def _parts(present: Mapping[str, Part], changes: Any, family: type[Part], where:
             _drop(parts, name, family, part_where)
             continue
         kind = value.get(KIND, name) if isinstance(value, dict) else value if isinstance(value, str) else name
-        part = parts[name] if name in parts else _default(family.table, kind, part_where)
+        part = parts[name] if name in parts else _default_part(family.table, kind, part_where)
         parts[name] = changed(part, value, part_where)
     return parts
 
@@ -165,7 +165,7 @@ def _drop(parts: dict[str, Part], name: str, family: type[Part], where: str) -> 
     parts.pop(name, None)
 
 
-def _default(table: Any, kind: object, where: str) -> Part:
+def _default_part(table: Any, kind: object, where: str) -> Part:
     """Return the part ``kind`` with its defaults; raise ConfigError, with the place, for an unknown kind."""
     try:
         part: Part = table[kind]()
@@ -174,7 +174,7 @@ def _default(table: Any, kind: object, where: str) -> Part:
     return part
 
 
-def _fitted(value: Any, hint: Any, where: str) -> Any:
+def _converted(value: Any, hint: Any, where: str) -> Any:
     """Return ``value`` as the type ``hint``; a whole number is accepted for a float, a list for a tuple."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         if value is None and type(None) in typing.get_args(hint):
@@ -182,7 +182,7 @@ def _fitted(value: Any, hint: Any, where: str) -> Any:
         hint = next(h for h in typing.get_args(hint) if h is not type(None))
     if typing.get_origin(hint) is tuple:
         if isinstance(value, list | tuple):
-            return tuple(_fitted(item, typing.get_args(hint)[0], f"{where}[{i}]") for i, item in enumerate(value))
+            return tuple(_converted(item, typing.get_args(hint)[0], f"{where}[{i}]") for i, item in enumerate(value))
         expected = "a list, [a, b]"
     elif isinstance(hint, type) and issubclass(hint, Enum):
         if value in [member.value for member in hint]:
@@ -233,15 +233,15 @@ def put(changes: dict[str, Any], name: str, value: Any) -> None:
         if isinstance(child, str):
             child = mapping[parent] = {KIND: child}
         if not isinstance(child, dict):
-            raise _two_values(name, parent)
+            raise _conflict_error(name, parent)
         mapping = child
     present = mapping.get(last)
     if isinstance(present, dict) and not isinstance(value, str):
-        raise _two_values(f"a setting of {last}", last)
+        raise _conflict_error(f"a setting of {last}", last)
     mapping[last] = {**present, KIND: value} if isinstance(present, dict) else value
 
 
-def _two_values(found: str, name: str) -> ConfigError:
+def _conflict_error(found: str, name: str) -> ConfigError:
     return ConfigError(f"{found} and another value of {name}", expected="one value per setting", do="drop one")
 
 
@@ -316,10 +316,10 @@ def in_use(config: Any) -> Any:
 def _plain(config: Any, *, used: bool, unused_above: frozenset[str] = frozenset()) -> Any:
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         unused = unused_above | (config.unused() if used and isinstance(config, HasUnused) else frozenset())
-        return _head(config, used=used) | {
-            f.name: _plain(getattr(config, f.name), used=used, unused_above=_within(unused, f.name))
+        return _kind_and_version(config, used=used) | {
+            f.name: _plain(getattr(config, f.name), used=used, unused_above=_names_within(unused, f.name))
             for f in dataclasses.fields(config)
-            if f.name not in unused and not (used and _unchanged(f, getattr(config, f.name)))
+            if f.name not in unused and not (used and _has_earlier_value(f, getattr(config, f.name)))
         }
     if isinstance(config, Mapping):
         named = {str(name): _plain(part, used=used) for name, part in config.items()}
@@ -331,7 +331,7 @@ def _plain(config: Any, *, used: bool, unused_above: frozenset[str] = frozenset(
     return config
 
 
-def _head(config: Any, *, used: bool) -> dict[str, str]:
+def _kind_and_version(config: Any, *, used: bool) -> dict[str, str]:
     """Return the kind of a part and, for fingerprints, the version of its code."""
     if not isinstance(config, Part):
         return {}
@@ -339,10 +339,10 @@ def _head(config: Any, *, used: bool) -> dict[str, str]:
     return {KIND: config.kind, **version}
 
 
-def _within(names: frozenset[str], field: str) -> frozenset[str]:
+def _names_within(names: frozenset[str], field: str) -> frozenset[str]:
     """Return the names of ``names`` that are fields of the config ``field``."""
     return frozenset(name.removeprefix(f"{field}.") for name in names if name.startswith(f"{field}."))
 
 
-def _unchanged(field: dataclasses.Field[Any], value: Any) -> bool:
+def _has_earlier_value(field: dataclasses.Field[Any], value: Any) -> bool:
     return _WAS in field.metadata and bool(field.metadata[_WAS] == value)

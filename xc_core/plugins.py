@@ -187,7 +187,8 @@ def fault_of(error: BaseException) -> str:
     one that is installed and returned the wrong thing, may be the cause.
     """
     entries = [entry for group in (GROUP, COMMANDS) for entry in metadata.entry_points(group=group)]
-    names = {_top(entry.module): entry.name for entry in entries if _top(entry.module) not in _PROJECT_PACKAGES}
+    names = {_top_package(entry.module): entry.name for entry in entries}
+    names = {package: name for package, name in names.items() if package not in _PROJECT_PACKAGES}
     ours, theirs = _last_frame(error, _PROJECT_PACKAGES), _last_frame(error, names)
     shows = "`xc --debug ...` shows where"
     if theirs is not None:
@@ -218,12 +219,12 @@ def _last_frame(error: BaseException, tops: Container[str]) -> _Frame | None:
     """Return the innermost line of the packages ``tops`` in the traceback of an error; None if there is none."""
     last = None
     for depth, (frame, line) in enumerate(walk_tb(error.__traceback__)):
-        if (top := _top(str(frame.f_globals.get("__name__")))) in tops:
+        if (top := _top_package(str(frame.f_globals.get("__name__")))) in tops:
             last = _Frame(depth, top, frame.f_code.co_filename, line)
     return last
 
 
-def _top(module: str) -> str:
+def _top_package(module: str) -> str:
     return module.partition(".")[0]
 
 
@@ -232,7 +233,7 @@ def _import_error(entry: metadata.EntryPoint) -> ConfigError | None:
     try:
         entry.load()
     except Exception as error:
-        frame = _last_frame(error, (_top(entry.module),))
+        frame = _last_frame(error, (_top_package(entry.module),))
         expected, do = "a module that can be imported", "fix or uninstall the package that provides it"
         if isinstance(error, XCError):
             expected, do = error.expected, f"{error.do}, or uninstall the package that provides it"

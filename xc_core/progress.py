@@ -130,7 +130,7 @@ class Meter:
         if (seconds := now - self._start) > QUIET_SECONDS:
             outcome = "done in" if error is None else f"stopped at {self._amount()} after"
             note = f", {self.note}" if self.note else ""
-            report(f"{self.title}: {outcome} {duration(seconds)}, {self._shown(self._rate(now))}{note}")
+            report(f"{self.title}: {outcome} {duration(seconds)}, {self._rate_text(self._rate(now))}{note}")
 
     @contextmanager
     def other_work(self) -> Iterator[None]:
@@ -161,7 +161,7 @@ class Meter:
         """Return share, amount, rate, time left and note in words; without a total only the amount, rate and note."""
         rate = self._rate(now)
         left = [f"{duration((self.total - self.done) / rate)} left"] if self.total > 1 and rate > 0 else []
-        return f"{self.title}: {', '.join([self._amount(), self._shown(rate), *left, *filter(None, [self.note])])}"
+        return f"{self.title}: {', '.join([self._amount(), self._rate_text(rate), *left, *filter(None, [self.note])])}"
 
     def _amount(self) -> str:
         if self.total <= 1:
@@ -172,7 +172,7 @@ class Meter:
         """Return the work of this process per second."""
         return (self.done - self.already) / max(now - self._start - self._other_seconds, 1e-9)
 
-    def _shown(self, rate: float) -> str:
+    def _rate_text(self, rate: float) -> str:
         return f"{rate:,.1f} {self.unit}/s" if rate >= 0.995 else f"{rate:.2g} {self.unit}/s"
 
     def bar(self, now: float) -> str:

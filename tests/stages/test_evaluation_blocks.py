@@ -18,7 +18,7 @@ from xc_core.metrics.ranking import per_document, without
 from xc_core.metrics.report import in_bins
 from xc_core.shapes import Shortlist
 from xc_core.stages import evaluation
-from xc_core.stages.evaluation import _measure_blocks, _other_labels
+from xc_core.stages.evaluation import _label_shift_note, _measure_blocks
 
 DOCUMENTS, LABELS, CANDIDATES = 23, 300, 150
 
@@ -78,6 +78,6 @@ def test_a_fusion_that_was_fitted_on_labels_of_another_kind_is_noted(
     split = np.repeat(list(rows), [len(labels) for labels in rows.values()])
     labels = matrix([[label] for labels in rows.values() for label in labels], 3)
     corpus = SimpleNamespace(labels=labels, rows=lambda name: np.flatnonzero(split == name))
-    note = _other_labels(corpus)  # type: ignore[arg-type]
+    note = _label_shift_note(corpus)  # type: ignore[arg-type]
     assert ("67% of the true labels of test documents have no train document, but only 0%" in note) == noted
     assert ("fusion.rule=sum" in note) == noted

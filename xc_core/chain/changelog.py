@@ -31,7 +31,7 @@ _REQUIRED: Final = frozenset(("number", "what", "corpus", "documents", "labels")
 _FORGOTTEN: Final = "(forgotten)"
 _WITH_UIDS: Final = ("documents", "labels", "moved")
 """Parts of an entry that list uids. A uid may be any word, such as the name of a command."""
-_SHOWN: Final = 3
+_MAX_SHOWN: Final = 3
 """Uids that a message names."""
 
 
@@ -63,16 +63,16 @@ def check_loss(difference: Difference, allowed: float, dataset: str, kind: Kind,
     ):
         loss = lost / max(before, 1)
         if not loss <= allowed:  # so that nan allows nothing
-            first = f"; the first: {', '.join(removed[:_SHOWN])}" if removed else ""
+            first = f"; the first: {', '.join(removed[:_MAX_SHOWN])}" if removed else ""
             raise RefusedError(
                 f"new files without {lost:,} of the {before:,} {name} of {dataset} ({loss:.1%}{first})",
                 expected=f"at most {allowed:.1%} of the {name} gone (setting datasets.{dataset}.update.allow_loss); "
                 "the dataset is unchanged",
-                do=f"{allow.format(_rounded_up(loss))}change the setting, if they should go{add}",
+                do=f"{allow.format(_rounded_up_percent(loss))}change the setting, if they should go{add}",
             )
 
 
-def _rounded_up(share: float) -> float:
+def _rounded_up_percent(share: float) -> float:
     return min(1.0, (int(share * 100) + 1) / 100)
 
 
@@ -84,13 +84,13 @@ def next_number(workspace: Workspace, dataset: str) -> int:
 
 def entries(workspace: Workspace, dataset: str) -> list[dict[str, Any]]:
     """Return the changelog of a dataset, the oldest change first."""
-    return [_read(path) for path in _entry_files(workspace.home(dataset) / CHANGES)]
+    return [_read_entry(path) for path in _entry_files(workspace.home(dataset) / CHANGES)]
 
 
 def last(corpus: Path) -> dict[str, Any] | None:
     """Return the last change of the corpus at this folder; None if there was none."""
     files = _entry_files(corpus.with_name(CHANGES))
-    return _read(files[-1]) if files else None
+    return _read_entry(files[-1]) if files else None
 
 
 def is_lost(folder: Path) -> bool:
@@ -105,7 +105,8 @@ def gap(corpus: Path) -> str:
         digest = read_manifest(corpus).digest()
     except (MissingError, CorruptError):
         return ""
-    if not folder.is_dir() or any(digest in _read(path)["corpus"].values() for path in reversed(_entry_files(folder))):
+    latest_first = reversed(_entry_files(folder))
+    if not folder.is_dir() or any(digest in _read_entry(path)["corpus"].values() for path in latest_first):
         return ""
     return (
         "the changelog has no record of this version: files or settings were changed by hand, or the newest files of "
@@ -171,7 +172,7 @@ def _entry_files(folder: Path) -> list[Path]:
     return sorted(files, key=lambda path: int(path.stem))  # by name, 10000 comes before 9999
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_entry(path: Path) -> dict[str, Any]:
     try:
         entry: dict[str, Any] = json.loads(path.read_text("utf-8"))
         if not entry.keys() >= _REQUIRED:
@@ -205,7 +206,7 @@ def redacted(entry: dict[str, Any], uids: Set[str]) -> dict[str, Any]:
 def redact(workspace: Workspace, dataset: str, uids: Set[str]) -> None:
     """Remove these uids from all entries of a changelog."""
     for path in _entry_files(workspace.home(dataset) / CHANGES):
-        write_file(path, canonical(redacted(_read(path), uids)))
+        write_file(path, canonical(redacted(_read_entry(path), uids)))
 
 
 def sentence(entry: dict[str, Any]) -> str:

@@ -15,9 +15,9 @@ from xc_core.plugins import HasOutside
 from xc_core.pretrained import FROM_CORPUS, tokenizer_files
 
 POLICIES: Final = ("auto", "manual")
-_CRON: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_CRON_RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 """Least and greatest number of each field of a cron line."""
-_LONGEST: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_MONTH_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 """Days of each month, at most."""
 _CRON_PART: Final = re.compile(r"(?:\*|(\d{1,2})(?:-(\d{1,2}))?)(?:/(\d{1,2}))?", re.ASCII)
 """A field of a cron line without commas: the first and last number, and the step."""
@@ -176,13 +176,13 @@ class ScheduleConfig:
 def _is_cron(line: str) -> bool:
     """Return True for a cron line of five fields without names that names a day which exists."""
     fields = line.split()
-    if len(fields) != len(_CRON):
+    if len(fields) != len(_CRON_RANGES):
         return False
-    numbers = [_numbers(field, *limits) for field, limits in zip(fields, _CRON, strict=True)]
+    numbers = [_numbers(field, *limits) for field, limits in zip(fields, _CRON_RANGES, strict=True)]
     if not all(numbers):
         return False
     _, _, days, months, _ = numbers
-    return any(day <= _LONGEST[month - 1] for day in days for month in months)
+    return any(day <= _MONTH_DAYS[month - 1] for day in days for month in months)
 
 
 def _numbers(field: str, low: int, high: int) -> set[int]:

@@ -65,17 +65,17 @@ class Incoming:
 
     def save(self, workspace: ProjectFiles) -> None:
         """Write the record; from now on the dataset is replaced, whatever happens to this process."""
-        artifacts.write_file(_record(workspace, self.dataset), json.dumps(vars(self)))
+        artifacts.write_file(_record_path(workspace, self.dataset), json.dumps(vars(self)))
 
     def finish(self, workspace: ProjectFiles) -> None:
         """Move what is not yet in its place, and declare the dataset; may be repeated. Raises StorageError."""
         try:
-            self._move(workspace)
+            self._move_into_place(workspace)
         except StorageError as error:
             expected = error.expected.replace(UNTOUCHED, f", for the rest of the change of {self.dataset}")
             raise StorageError(error.found, expected=expected, do=error.do) from error
 
-    def _move(self, workspace: ProjectFiles) -> None:
+    def _move_into_place(self, workspace: ProjectFiles) -> None:
         target, scratch_home = workspace.home(self.dataset), workspace.state / self.scratch / "data" / self.dataset
         for name, inode in self.inodes.items():
             new_folder = scratch_home / name
@@ -107,19 +107,19 @@ def alone(workspace: ProjectFiles, dataset: str) -> AbstractContextManager[None]
 
 def drop_replaced(workspace: ProjectFiles, dataset: str) -> None:
     """Delete the files that the last change of a dataset replaced; raise StorageError if that is not possible."""
-    home, record = workspace.home(dataset), _read(_record(workspace, dataset))
+    home, record = workspace.home(dataset), _read_record(_record_path(workspace, dataset))
     scratch = [workspace.state / record.scratch / "data" / dataset] if record else []
     drop_all([aside(home / name) for name in _PARTS] + scratch)
 
 
 def forget(workspace: ProjectFiles, dataset: str) -> None:
     """Delete the record of an ingest that has ended."""
-    drop(_record(workspace, dataset))
+    drop(_record_path(workspace, dataset))
 
 
 def interrupted(workspace: ProjectFiles, dataset: str, command: str) -> bool:
     """Return True if this command was stopped after it had begun to replace the dataset, which is finished by now."""
-    record = _read(_record(workspace, dataset))
+    record = _read_record(_record_path(workspace, dataset))
     return record is not None and record.command == command
 
 
@@ -127,7 +127,7 @@ def recover(workspace: ProjectFiles) -> None:
     """Finish ingests that stopped while they replaced a dataset; delete the scratch folders of all killed ones."""
     unfinished = set()  # what another process finishes now, or what cannot be finished yet
     for path in sorted((workspace.state / PREFIX).glob("*.json")):
-        record = _read(path)
+        record = _read_record(path)
         if record is not None and _scratch_exists(workspace, record):
             try:
                 with alone(workspace, record.dataset):
@@ -151,7 +151,7 @@ def closed(workspace: ProjectFiles) -> list[Path]:
 
 def finish(workspace: ProjectFiles, dataset: str) -> None:
     """Finish an ingest that stopped while it replaced the dataset, if there is one. The caller holds ``alone``."""
-    record = _read(_record(workspace, dataset))
+    record = _read_record(_record_path(workspace, dataset))
     if record is not None and _scratch_exists(workspace, record):
         record.finish(workspace)
         drop(workspace.state / record.scratch)
@@ -159,7 +159,7 @@ def finish(workspace: ProjectFiles, dataset: str) -> None:
 
 def begun(workspace: ProjectFiles, dataset: str, scratch: Path) -> bool:
     """Return True if the ingest in the folder ``scratch`` began to replace the dataset and is not finished."""
-    record = _read(_record(workspace, dataset))
+    record = _read_record(_record_path(workspace, dataset))
     return record is not None and record.scratch == scratch.name
 
 
@@ -167,11 +167,11 @@ def _scratch_exists(workspace: ProjectFiles, record: Incoming) -> bool:
     return (workspace.state / record.scratch).is_dir()
 
 
-def _record(workspace: ProjectFiles, dataset: str) -> Path:
+def _record_path(workspace: ProjectFiles, dataset: str) -> Path:
     return workspace.state / PREFIX / f"{dataset}.json"
 
 
-def _read(path: Path) -> Incoming | None:
+def _read_record(path: Path) -> Incoming | None:
     with suppress(OSError, ValueError, TypeError):
         return Incoming(**json.loads(path.read_text("utf-8")))
     return None

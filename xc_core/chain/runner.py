@@ -165,7 +165,7 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
             check_training(job.workspace, job.stage, job.partition, digests)
         if job.extend:
             check_extendable(job.workspace, job.stage, job.partition, digests)
-        return _make(job, digests, world, extended_from=predecessors(job.folder) if job.extend else [])
+        return _build_artefact(job, digests, world, extended_from=predecessors(job.folder) if job.extend else [])
 
 
 def _follow(job: _Job, world: World) -> Ran:
@@ -202,11 +202,11 @@ def _checked_status(job: _Job) -> Status | None:
     used = inputs(job.stage, job.partition)
     stale = [by_stage[dep] for dep in used if by_stage[dep].status is Status.STALE]
     if stale:
-        raise _out_of_date(job, by_stage[stale[0].root])
+        raise _out_of_date_error(job, by_stage[stale[0].root])
     return by_stage[job.stage.name].status
 
 
-def _out_of_date(job: _Job, root: State) -> MovedError:
+def _out_of_date_error(job: _Job, root: State) -> MovedError:
     dataset, recipe = job.partition.place
     run = STAGES[root.stage].command(dataset, recipe)
     keep = ""
@@ -224,7 +224,7 @@ def _out_of_date(job: _Job, root: State) -> MovedError:
     )
 
 
-def _make(job: _Job, digests: dict[str, str], world: World, *, extended_from: list[str]) -> Ran:
+def _build_artefact(job: _Job, digests: dict[str, str], world: World, *, extended_from: list[str]) -> Ran:
     """Build the artefact; ``extended_from`` are the digests of those that it extends, the oldest first."""
     start, cpu_start = time.monotonic(), time.process_time()
     costs: dict[str, float] = {}

@@ -30,7 +30,7 @@ _SETTINGS: Final = "settings"
 _CODE: Final = "code"
 SOURCE: Final = "source files"
 """What changed if the files of a dataset did."""
-_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 """Changed settings that are named, at most."""
 
 
@@ -139,8 +139,8 @@ def _describe_change(part: str, made: Made, settings: Any) -> str:
     if made.settings == plain(settings):
         return f"{_CODE} or order of parts"  # the record has no order
     names = other_settings(made, settings)
-    others = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return f"{part} ({', '.join(names[:_NAMED] + others)})" if names else part
+    others = [f"{len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
+    return f"{part} ({', '.join(names[:_MAX_NAMED] + others)})" if names else part
 
 
 def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str]:

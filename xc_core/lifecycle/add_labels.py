@@ -127,9 +127,9 @@ def _add_to_corpus(workspace: Workspace, dataset: str, file_labels: pl.DataFrame
         shutil.copytree(raw, staging.raw(dataset), copy_function=link_file)
         labels = pl.concat([corpus.table("labels").with_columns(_LABEL_TEXTS), new_labels])
         layout.add_labels(staging.raw(dataset), labels, len(new_labels))
-        config = replace(config, max_line_bytes=max(config.max_line_bytes, _longest(new_labels)))
+        config = replace(config, max_line_bytes=max(config.max_line_bytes, _line_limit(new_labels)))
         staging.params.declare_dataset(dataset, config)
-        _check_same(corpus, _extended_corpus(staging, dataset, corpus), labels)
+        _check_only_labels_added(corpus, _extended_corpus(staging, dataset, corpus), labels)
         command = incoming.command("add-labels", path, [path], dataset, settings)
         Arrival(workspace, staging, dataset, config, command, Kind.LABELS).install(None)
         return len(new_labels)
@@ -151,15 +151,15 @@ def _extended_corpus(staging: Workspace, dataset: str, before: Corpus) -> Corpus
     return Corpus.open(folder)
 
 
-def _longest(new_labels: pl.DataFrame) -> int:
+def _line_limit(new_labels: pl.DataFrame) -> int:
     """Return a limit of bytes that every line of the new labels stays below."""
     return max(len(json.dumps(row, ensure_ascii=False).encode()) for row in new_labels.iter_rows(named=True)) + 2
 
 
-def _check_same(before: Corpus, after: Corpus, labels: pl.DataFrame) -> None:
+def _check_only_labels_added(before: Corpus, after: Corpus, labels: pl.DataFrame) -> None:
     """Raise DataError unless the new corpus has these labels, and all else as it was, in the same order."""
     same = after.table("labels").with_columns(_LABEL_TEXTS).equals(labels)
-    if _hashes(before) != _hashes(after):  # other bytes may hold the same rows
+    if _file_hashes(before) != _file_hashes(after):  # other bytes may hold the same rows
         same &= before.table("documents").equals(after.table("documents"))
         for pairs in ("labels", "filters"):
             old, new = getattr(before, pairs), getattr(after, pairs)
@@ -172,7 +172,7 @@ def _check_same(before: Corpus, after: Corpus, labels: pl.DataFrame) -> None:
         )
 
 
-def _hashes(corpus: Corpus) -> dict[str, str]:
+def _file_hashes(corpus: Corpus) -> dict[str, str]:
     """Return the SHA-256 of each file of a corpus that new labels do not change."""
     files = artifacts.read_manifest(corpus.folder).files
     return {name: file["sha256"] for name, file in files.items() if name not in (CONTENT, LABELS)}

@@ -42,10 +42,10 @@ class Deletion:
         names = [checked_name("recipe", recipe) for recipe in dict.fromkeys(recipes)]
         datasets = workspace.params.datasets()
         if dataset not in datasets and not home.is_dir():
-            raise _unknown("dataset", dataset, datasets)
+            raise _unknown_error("dataset", dataset, datasets)
         for name in names:
             if name not in recipes_present and not (home / name).is_dir():
-                raise _unknown("experiment", name, recipes_present)
+                raise _unknown_error("experiment", name, recipes_present)
         if names and dataset in datasets:
             _check_not_released(workspace, dataset, names)
         candidates = _of_experiments(workspace, dataset, names) if names else _of_dataset(workspace, dataset)
@@ -69,16 +69,16 @@ def delete(workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> i
         locks.enter_context(at_rest(workspace, dataset))
         deletion = Deletion.of(workspace, dataset, recipes)  # what was made until then
         try:
-            unrecorded = _unrecorded(workspace, deletion)  # first, because dvc may be running
+            unrecorded = _remove_from_dvc_lock(workspace, deletion)  # first, because dvc may be running
         except StorageError:  # a full disk has no room for another dvc.lock until files are gone
             drop_all(deletion.paths)
-            unrecorded = _unrecorded(workspace, deletion)
+            unrecorded = _remove_from_dvc_lock(workspace, deletion)
         drop_all(deletion.paths)
         workspace.params.remove(dataset, deletion.recipes, whole=deletion.whole)
     return unrecorded
 
 
-def _unrecorded(workspace: Workspace, deletion: Deletion) -> int:
+def _remove_from_dvc_lock(workspace: Workspace, deletion: Deletion) -> int:
     """Remove the stages of what is deleted from dvc.lock; return how many there were."""
     recipes = (None,) if deletion.whole else deletion.recipes
     return sum(dvc_lock.forget(workspace, deletion.dataset, recipe) for recipe in recipes)
@@ -100,7 +100,7 @@ def _bytes(path: Path) -> int:
     return 0
 
 
-def _unknown(kind: str, name: str, known: Sequence[str]) -> MissingError:
+def _unknown_error(kind: str, name: str, known: Sequence[str]) -> MissingError:
     return MissingError(
         f"no {kind} {name!r}{nearest(name, known)}",
         expected=f"one of {', '.join(known)}" if known else f"a known {kind}; there is none",

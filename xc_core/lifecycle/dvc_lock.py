@@ -40,7 +40,7 @@ def forget(workspace: Workspace, dataset: str, recipe: str | None = None) -> int
         removed: set[str] = set()
         for _ in range(_ATTEMPTS):  # again if a program wrote the file without the lock
             before = path.read_bytes()
-            names, after = _without(before, dataset, recipe)
+            names, after = _without_stages(before, dataset, recipe)
             if path.read_bytes() != before:
                 continue
             if names:
@@ -59,22 +59,22 @@ def restored_if_cut(root: Path) -> Iterator[None]:
     command of dvc wrote while this one waited for it is lost.
     """
     path = root / FILE
-    before = _content(path)
+    before = _read_bytes(path)
     try:
         yield
     except BaseException:
-        if _is_cut(_content(path)) and not _is_cut(before):
+        if _is_truncated(_read_bytes(path)) and not _is_truncated(before):
             with suppress(BusyError), _dvc_lock(root):  # another command of dvc may be writing it
-                if _is_cut(_content(path)):
-                    _put_back(path, before)
+                if _is_truncated(_read_bytes(path)):
+                    _restore(path, before)
         raise
 
 
-def _content(path: Path) -> bytes | None:
+def _read_bytes(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
-def _is_cut(content: bytes | None) -> bool:
+def _is_truncated(content: bytes | None) -> bool:
     if content is None:
         return False
     try:
@@ -83,7 +83,7 @@ def _is_cut(content: bytes | None) -> bool:
         return True
 
 
-def _put_back(path: Path, before: bytes | None) -> None:
+def _restore(path: Path, before: bytes | None) -> None:
     if before is None:
         path.unlink()
     else:
@@ -121,7 +121,7 @@ def _locks_with_links(file: Path) -> bool:
         return False
 
 
-def _without(content: bytes, dataset: str, recipe: str | None) -> tuple[list[str], bytes]:
+def _without_stages(content: bytes, dataset: str, recipe: str | None) -> tuple[list[str], bytes]:
     """Return the names of the stages of a dataset, or of one of its recipes, and the content without them."""
     yaml = YAML()
     lock = read(yaml, content)

@@ -78,7 +78,7 @@ def forget(
         remaining = tables.without(documents, labels)
         if lost := [uid for uid in remaining.unlabelled() if uid not in unlabelled]:
             if not with_documents and "empty-labels" not in settings.allow:
-                raise _no_labels(lost)
+                raise _unlabelled_error(lost)
             documents = documents + lost if with_documents else documents
             remaining = tables.without(documents, labels)
         has_validation_file = validation_given(workspace, corpus, dataset)
@@ -120,7 +120,7 @@ def _config(settings: IngestConfig, remaining: Tables, *, validation_given: bool
         config = replace(config, validation_fraction=0.0)  # a later update holds nothing out beside it
     if config.split == "group" and not (remaining.documents["group"] != "").any():
         config = replace(config, split="uid")  # the same: a document without a group is a group of one
-    return allowing(config, "unseen-labels") if _unseen(remaining) else config
+    return allowing(config, "unseen-labels") if _has_unseen_labels(remaining) else config
 
 
 def _check_inbox(folder: Path, dataset: str) -> None:
@@ -163,7 +163,7 @@ def _former_uids(workspace: Workspace, dataset: str, kind: str) -> set[str]:
     return former
 
 
-def _no_labels(lost: list[str]) -> RefusedError:
+def _unlabelled_error(lost: list[str]) -> RefusedError:
     return RefusedError(
         f"{counted(len(lost), 'document')} that would have no label (the first: {', '.join(lost[:3])})",
         expected="at least one label per document; nothing was removed",
@@ -171,7 +171,7 @@ def _no_labels(lost: list[str]) -> RefusedError:
     )
 
 
-def _unseen(tables: Tables) -> bool:
+def _has_unseen_labels(tables: Tables) -> bool:
     """Return True if a label has no train or validation document."""
     seen = tables.documents.filter(tables.documents["split"] != TEST)
     pairs = tables.pairs.join(seen, left_on="doc", right_on="uid", how="semi")

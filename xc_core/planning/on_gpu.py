@@ -21,7 +21,7 @@ from xc_core.sampling import All
 
 GPU_RATES: Final = "gpu-rates.json"
 """File in ``.xc`` with the rates of a GPU."""
-_TIMED: Final = "ngame"
+_TIMED_RECIPE: Final = "ngame"
 """Recipe whose steps of M1 ``make gpu-proof`` times."""
 
 _PRODUCTS: Final = 3
@@ -74,7 +74,7 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     world, recipe = case.world, case.recipe
     settings = recipe.encoder
     documents = world.published if settings.refit else world.train
-    timed = find_recipe(_TIMED).changed({"encoder": {"encoder": {"name": settings.encoder.name}}}).encoder
+    timed = find_recipe(_TIMED_RECIPE).changed({"encoder": {"encoder": {"name": settings.encoder.name}}}).encoder
     forward = 1 / passes(timed)
     read = settings.epochs * case.read(documents) * passes(settings) * forward
     embedded = case.encoded(world.documents, world.labels) * forward

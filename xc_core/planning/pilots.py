@@ -48,7 +48,7 @@ STEPS: Final = 2
 _RUNS: Final = {"corpus": 3, "tokens": 3, "fusion": 2, "evaluation": 2}
 """Runs of stages whose cost on few documents is mostly fixed. The quickest counts: small differences between pilots
 decide the rate, and other processes increase them. Of three pilots the smallest runs once: it pays for imports."""
-_WORDS: Final = 20_000
+_VOCABULARY_SIZE: Final = 20_000
 _QUERIES, _FEW, _MANY, _GRAPH = 256, 16_384, 131_072, 4_096
 NAME: Final = "pilot"
 """Name of the data set and of the recipe of a pilot."""
@@ -97,7 +97,7 @@ class PilotSource:
     @classmethod
     def made_up(cls, world: DataSize, tokenizer: str) -> PilotSource:
         """Draw words by Zipf's law; a document has the words of its labels too, so that a model has what to find."""
-        words = [f"{a}{b}{c}" for a in _SYLLABLES for b in _SYLLABLES for c in _SYLLABLES][:_WORDS]
+        words = [f"{a}{b}{c}" for a in _SYLLABLES for b in _SYLLABLES for c in _SYLLABLES][:_VOCABULARY_SIZE]
         share = 1 / np.arange(2, len(words) + 2)
         share /= share.sum()
         per_word = _tokens_per_word(tokenizer, generator(0, "pilot-words").choice(words, 2_000, p=share).tolist())

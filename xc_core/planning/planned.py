@@ -34,9 +34,9 @@ from xc_core.recipes import Recipe, find_recipe
 
 _FORMAT: Final = 3
 """Format of the rates that are kept; those of another format are measured again."""
-_WIDEST: Final = 65_536
+_MAX_WIDTH: Final = 65_536
 """Width of vectors that no encoder exceeds."""
-_PROCESS: Final = 600 << 20
+_PROCESS_BYTES: Final = 600 << 20
 """Bytes that a process with torch holds before it reads anything (measured: 570 to 680 MB)."""
 
 
@@ -131,16 +131,16 @@ def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:
     """
     recipe, world = experiment.recipe, world_of(workspace, experiment)
     limit, free = memory.total_bytes(), shutil.disk_usage(workspace.home(experiment.dataset.name)).free
-    widest = Case(recipe, world, _WIDEST)
-    if held_bytes(widest)[1] + _PROCESS <= limit and written_bytes(widest) <= free:
+    widest = Case(recipe, world, _MAX_WIDTH)
+    if held_bytes(widest)[1] + _PROCESS_BYTES <= limit and written_bytes(widest) <= free:
         return []  # whatever the encoder is, so it need not be loaded
     tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
     width = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed).width
     case = Case(recipe, world, width)
     lines = []
     stage, held = held_bytes(case)
-    if held + _PROCESS > limit:
-        needed = gigabytes(held + _PROCESS)
+    if held + _PROCESS_BYTES > limit:
+        needed = gigabytes(held + _PROCESS_BYTES)
         lines.append(f"the stage {stage} needs about {needed} of memory, and this machine has {gigabytes(limit)}")
     if (written := written_bytes(case)) > free:
         lines.append(f"the stages write about {gigabytes(written)}, and {gigabytes(free)} of the disk are free")

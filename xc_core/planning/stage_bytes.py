@@ -13,23 +13,23 @@ from xc_core.infer.ranker import DOCS_AT_ONCE
 from xc_core.planning.stage_costs import FLOAT, Case, neighbours, texts, trained_documents
 from xc_core.scores import Lexical
 
-_WORD: Final = 6
+_WORD_BYTES: Final = 6
 """Bytes of a token as text (English: five letters and a space)."""
-_STRING: Final = 60
+_STRING_BYTES: Final = 60
 """Bytes of a Python string or number in a list beside its letters."""
-_TABLE: Final = 1.75
+_TABLE_COPIES: Final = 1.75
 """Label tables that M4 holds at most: its rows, their running means, and the blocks that are written
 (``tests/classifiers/test_storage.py``)."""
-_LINKS: Final = 272
+_LINK_BYTES: Final = 272
 """Bytes of a vector's links in a graph of 32 links per node (``tests/planning/test_stage_costs.py``)."""
-_COPIED: Final = 1 << 28
+_MAX_COPIED_BYTES: Final = 1 << 28
 """Bytes of latest vectors, at most, that M1 copies for a checkpoint or a search beside it (``tests/train``)."""
-_MEASURES: Final = 3000
+_MEASURE_BYTES: Final = 3000
 """Bytes that the evaluation keeps of a test document: a hundred labels and scores, and the numbers behind each rule's
 metrics."""
-_TREE: Final = 800
+_TREE_BYTES: Final = 800
 """Bytes of a label tree per pair and label of its fit (docs/lab-notes/2026-11-22-what-a-plan-is-worth.md)."""
-_PARTS: Final = 2
+_PARTS_FACTOR: Final = 2
 """Times as many bytes of a label tree if its terms are parts of words. A text has three times as many of these as words
 and pairs of words; a tree keeps 1.9 times as many bytes (docs/lab-notes/2026-11-25-parts-of-words.md)."""
 LINEAR: Final = 6.5
@@ -38,18 +38,18 @@ LINEAR: Final = 6.5
 
 HELD: Final[dict[str, Callable[[Case], float]]] = {
     # a digest of every uid and text finds repeated ones; pairs are ids
-    "corpus": lambda case: _STRING * (case.world.documents + case.world.labels) + 12 * _pairs(case),
+    "corpus": lambda case: _STRING_BYTES * (case.world.documents + case.world.labels) + 12 * _num_pairs(case),
     # places of texts, and the set of train rows
-    "tokens": lambda case: _STRING * (case.world.documents + case.world.labels),
+    "tokens": lambda case: _STRING_BYTES * (case.world.documents + case.world.labels),
     # banks of both sides, if they are kept, and a small copy; the table of a joint training; what a search finds; what
     # may be resident of the states after the frozen layers
     "encoder": lambda case: (
-        _banks(case)
-        + min(_banks(case), _COPIED)
-        + _joint_rows(case)
-        + _mined(case)
-        + min(_states(case), RESIDENT)
-        + 12 * _pairs(case)
+        _bank_bytes(case)
+        + min(_bank_bytes(case), _MAX_COPIED_BYTES)
+        + _joint_row_bytes(case)
+        + _mined_bytes(case)
+        + min(_state_bytes(case), RESIDENT)
+        + 12 * _num_pairs(case)
     ),
     # the files are memory-mapped: pages are resident while they are written, and can be evicted
     "embeddings": lambda case: 0.0,
@@ -60,34 +60,36 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
         else 0.0
     ),
     "classifier": lambda case: (
-        case.vector_bytes + _rows(case, case.recipe.classifier.table, _TABLE / case.processes) + 12 * _pairs(case)
+        case.vector_bytes
+        + _row_bytes(case, case.recipe.classifier.table, _TABLE_COPIES / case.processes)
+        + 12 * _num_pairs(case)
     ),
     # a vector and an index per searching score; label trees; texts as Python strings
     "scores": lambda case: (
         2 * case.searched * case.table_bytes
-        + _trees(case)
+        + _tree_bytes(case)
         + case.vector_bytes
-        + case.world.published * (_STRING + _WORD * case.world.document_tokens)
+        + case.world.published * (_STRING_BYTES + _WORD_BYTES * case.world.document_tokens)
     ),
     "fusion": lambda case: (
         case.searched * _searched_bytes(case, served=False)
-        + _trees(case)
-        + _candidates(case, case.fused)
-        + _linear(case)
+        + _tree_bytes(case)
+        + _candidate_bytes(case, case.fused)
+        + _linear_bytes(case)
     ),
     "evaluation": lambda case: (
         case.searched * _searched_bytes(case, served=True)
-        + _trees(case)
-        + _candidates(case, min(case.world.test, DOCS_AT_ONCE))
-        + _MEASURES * case.world.test
+        + _tree_bytes(case)
+        + _candidate_bytes(case, min(case.world.test, DOCS_AT_ONCE))
+        + _MEASURE_BYTES * case.world.test
     ),
     "audit": lambda case: case.vector_bytes + case.table_bytes,
-    "model": lambda case: _STRING * 3 * case.world.labels,
+    "model": lambda case: _STRING_BYTES * 3 * case.world.labels,
 }
 """Bytes that a stage holds in memory at once, beside what any process holds."""
 
 
-def _banks(case: Case) -> float:
+def _bank_bytes(case: Case) -> float:
     """Return the bytes of the latest vectors that M1 keeps; those of label texts are as wide as one head."""
     settings = case.recipe.encoder
     documents, texts = settings.keeps
@@ -97,19 +99,21 @@ def _banks(case: Case) -> float:
     )
 
 
-def _joint_rows(case: Case) -> float:
+def _joint_row_bytes(case: Case) -> float:
     """Return the bytes of the rows that M1 trains along, as wide as one head."""
     settings = case.recipe.encoder
-    return _rows(case, getattr(settings.scorer, "rows", None), 1 / settings.encoder.heads) if settings.joint else 0.0
+    if not settings.joint:
+        return 0.0
+    return _row_bytes(case, getattr(settings.scorer, "rows", None), 1 / settings.encoder.heads)
 
 
-def _states(case: Case) -> float:
+def _state_bytes(case: Case) -> float:
     """Return the bytes of the states after the layers that are not trained, in a file that M1 maps."""
     tokens = case.encoded(int(trained_documents("encoder", case)), case.world.labels)
     return case.keeps_states * tokens * case.width * FLOAT
 
 
-def _mined(case: Case) -> float:
+def _mined_bytes(case: Case) -> float:
     """Return the bytes of the hard negatives in use and of the next ones, and of a graph's vectors.
 
     With two heads a graph is built from a copy of the vectors.
@@ -122,27 +126,27 @@ def _mined(case: Case) -> float:
     return 2 * trained_documents("encoder", case) * settings.negatives.kept * FLOAT + vectors
 
 
-def _pairs(case: Case) -> float:
+def _num_pairs(case: Case) -> float:
     return case.world.documents * case.world.pairs
 
 
-def _trees(case: Case) -> float:
+def _tree_bytes(case: Case) -> float:
     """Return the bytes of all label trees, which are trained on train and validation documents.
 
     Those on parts of words count more: a text has more terms, so a tree has more weights.
     """
     scores = [score for score in case.recipe.scores.values() if isinstance(score, Lexical)]
-    trees = sum(score.trees * (_PARTS if score.terms.characters else 1) for score in scores)
-    return float(trees * _TREE * (case.world.published * case.world.pairs + case.world.labels))
+    trees = sum(score.trees * (_PARTS_FACTOR if score.terms.characters else 1) for score in scores)
+    return float(trees * _TREE_BYTES * (case.world.published * case.world.pairs + case.world.labels))
 
 
-def _rows(case: Case, table: Any, copies: float) -> float:
+def _row_bytes(case: Case, table: Any, copies: float) -> float:
     """Return the bytes of a label table in training; of one in a mapped file, what may be resident."""
     size = copies * case.table_bytes * (0.5 if getattr(table, "precision", FP32) == BF16 else 1)
     return float(min(size, RESIDENT) if getattr(table, "storage", None) == MAPPED else size)
 
 
-def _candidates(case: Case, documents: int) -> float:
+def _candidate_bytes(case: Case, documents: int) -> float:
     """Return the bytes of an id and a value per score for each candidate, which every searching score proposes."""
     return _candidate_floats(case, documents) * (2 + len(case.recipe.scores))
 
@@ -152,7 +156,7 @@ def _candidate_floats(case: Case, documents: int) -> float:
     return documents * case.recipe.fusion.candidates * max(case.searched, 1) * FLOAT
 
 
-def _linear(case: Case) -> float:
+def _linear_bytes(case: Case) -> float:
     """Return the bytes that the fit of the fusion's linear model holds, if it has one."""
     rule = case.recipe.fusion.rule
     linear = isinstance(rule, LightGBM) and rule.linear
@@ -160,7 +164,7 @@ def _linear(case: Case) -> float:
 
 
 WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
-    "corpus": lambda case: _WORD * texts(case) + 12 * _pairs(case),
+    "corpus": lambda case: _WORD_BYTES * texts(case) + 12 * _num_pairs(case),
     "tokens": lambda case: 2 * texts(case),
     # its size depends on the encoder alone, unless rows are trained along
     "encoder": lambda case: float(case.table_bytes if case.recipe.encoder.joint else 0),
@@ -174,7 +178,7 @@ WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
     "fusion": lambda case: 0.0,
     "evaluation": lambda case: float(case.world.test),
     "audit": lambda case: 0.0,
-    "model": lambda case: _score_bytes(case, served=True) + _WORD * case.world.label_tokens * case.world.labels,
+    "model": lambda case: _score_bytes(case, served=True) + _WORD_BYTES * case.world.label_tokens * case.world.labels,
 }
 """Bytes that a stage writes and keeps."""
 COPIES: Final = {"model": "encoder"}
@@ -189,7 +193,7 @@ def _searched_bytes(case: Case, *, served: bool) -> float:
     labels = case.world.labels
     if labels <= (EXACT_UP_TO if served else BATCHES_EXACT_UP_TO):
         return float(case.table_bytes)
-    return (2.5 if served else 2.0) * case.table_bytes + _LINKS * labels
+    return (2.5 if served else 2.0) * case.table_bytes + _LINK_BYTES * labels
 
 
 def _score_bytes(case: Case, *, served: bool) -> float:

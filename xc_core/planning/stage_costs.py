@@ -26,15 +26,15 @@ from xc_core.scores import Neighbours
 from xc_core.scores.base import HasIndex
 from xc_core.scores.vectors import ALONE
 
-_TEXT: Final = 8
+_TEXT_TOKENS: Final = 8
 """A text costs as much as these tokens, whatever its length: an id, a row, a line (a guess)."""
 FLOAT: Final = 4
 """Bytes of a number of a vector."""
-_AUDITED: Final = 2
+_AUDIT_SEARCHES: Final = 2
 """Exact searches of the stage audit per sampled document."""
-_ROUNDS: Final = 10
+_KMEANS_ROUNDS: Final = 10
 """Rounds of k-means by which faiss fits the cells of an IVF index."""
-_SPECIAL: Final = 2
+_SPECIAL_TOKENS: Final = 2
 """Special tokens of a text."""
 
 
@@ -115,8 +115,8 @@ class Case:
     def encoded(self, documents: int, labels: int) -> float:
         """Return the tokens that an encoder reads of so many documents and labels, special tokens included."""
         longest, world = self.recipe.encoder.encoder.max_length, self.world
-        return documents * min(world.document_tokens + _SPECIAL, longest) + labels * min(
-            world.label_tokens + _SPECIAL, longest
+        return documents * min(world.document_tokens + _SPECIAL_TOKENS, longest) + labels * min(
+            world.label_tokens + _SPECIAL_TOKENS, longest
         )
 
     def read(self, documents: int) -> float:
@@ -128,7 +128,7 @@ def texts(case: Case) -> float:
     """Reading, checking and writing all texts: proportional to their tokens, and a constant per text."""
     world = case.world
     tokens = world.documents * world.document_tokens + world.labels * world.label_tokens
-    return tokens + _TEXT * (world.documents + world.labels)
+    return tokens + _TEXT_TOKENS * (world.documents + world.labels)
 
 
 def clustering(size: int, target: int) -> float:
@@ -206,7 +206,7 @@ def searches(case: Case) -> dict[str, list[SearchWork]]:
             SearchWork(
                 case.measured * (2 - served), labels, exact=True, graphs=case.searched * (served + held_out * large)
             ),
-            SearchWork((held_out + 1) * _ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
+            SearchWork((held_out + 1) * _KMEANS_ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
         ],
         "fusion": [SearchWork(case.searched * case.fused, labels), SearchWork(case.fused, near, exact=True)],
         # the served index compares batches of queries with all labels
@@ -214,7 +214,7 @@ def searches(case: Case) -> dict[str, list[SearchWork]]:
             SearchWork(case.searched * world.test, labels, exact=True),
             SearchWork(world.test, near, exact=True),
         ],
-        "audit": [SearchWork(_AUDITED * min(recipe.audit.sample, world.train), labels, exact=True)],
+        "audit": [SearchWork(_AUDIT_SEARCHES * min(recipe.audit.sample, world.train), labels, exact=True)],
     }
 
 

@@ -103,8 +103,8 @@ def make_app(server: Server, hosts: Iterable[str] | None, poll_seconds: float) -
     _add_predict(app, server)
     _add_state(app, server)
     _add_pages(app)
-    app.add_exception_handler(HTTPException, _unknown)
-    app.add_exception_handler(Exception, _fault)
+    app.add_exception_handler(HTTPException, _not_found)
+    app.add_exception_handler(Exception, _internal_error)
     return Guard(app, server.limits, server.meters, hosts)
 
 
@@ -166,7 +166,7 @@ def _html(page: HtmlPage) -> HTMLResponse:
     return HTMLResponse(page.html, headers={"Content-Security-Policy": page.policy})
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     """Answer a path or method that does not exist."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     if status == 405:
@@ -178,6 +178,6 @@ async def _unknown(request: Request, error: Exception) -> Response:
     return problem(status, "an unknown path", f"one of {', '.join(PATHS)}", "fix the path; see /docs")
 
 
-async def _fault(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> Response:
     """Answer if something went wrong that should not; the server's log has the traceback."""
     return problem(500, "a fault of xc serve", "an answer", "look into the server's log; please report it")

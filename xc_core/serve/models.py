@@ -78,7 +78,7 @@ def load(champion: Champion) -> Served:
     Raises MissingError, CorruptError; any other exception is a fault of the model's files too.
     """
     with champion.opening() as folder:
-        served = artifacts.steady(folder, lambda: _opened(champion, folder))
+        served = artifacts.steady(folder, lambda: _open_model(champion, folder))
     _ = served.ids  # built here, not by the first request
     (answer,) = explained(served.predictor, [Question((_PROBE_TEXT,), k=1)])[0]
     if not answer or not math.isfinite(answer[0].score):
@@ -90,7 +90,7 @@ def load(champion: Champion) -> Served:
     return served
 
 
-def _opened(champion: Champion, folder: Path) -> Served:
+def _open_model(champion: Champion, folder: Path) -> Served:
     model = Model.open(folder, champion.dataset)
     if champion.digest not in ("", model.digest):
         raise CorruptError(
@@ -139,7 +139,7 @@ class Models:
         try:
             champion = self._source()
         except Exception as error:
-            self._unanswered(error)
+            self._note_unanswered(error)
             return
         if self.source_error:
             log(f"the model to serve is known again: version {champion.version}")
@@ -191,7 +191,7 @@ class Models:
             return self._source().version != champion.version
         return False
 
-    def _unanswered(self, error: Exception) -> None:
+    def _note_unanswered(self, error: Exception) -> None:
         reason = in_words(error)
         if _VARIES.sub("", reason) != _VARIES.sub("", self.source_error):
             log(f"there is no model to swap to ({reason}); version {self.current.version} stays")

@@ -72,11 +72,11 @@ def run(context: Context[EvaluationSettings]) -> None:
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
     )
-    if fusion.rule.learns and (note := _other_labels(corpus)):
+    if fusion.rule.learns and (note := _label_shift_note(corpus)):
         context.report(f"evaluation: {note}")
 
 
-def _other_labels(corpus: Corpus) -> str:
+def _label_shift_note(corpus: Corpus) -> str:
     """Return a note if most true labels of test documents have no train document, but those of validation have one.
 
     A fusion that is fitted on validation documents then ranks labels of train documents first.

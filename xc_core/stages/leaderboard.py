@@ -19,7 +19,7 @@ from xc_core.seeds import generator
 from xc_core.visible import counted
 
 _RESAMPLES: Final = 2000
-_FITTED: Final = ("scores", "fusion")
+_FITTING_STAGES: Final = ("scores", "fusion")
 """Stages that fit what a model serves beside its trainings; label trees may take a quarter as long as these."""
 
 
@@ -72,7 +72,7 @@ def _row(recipe: str, evaluation: Evaluation, costs: dict[str, dict[str, float]]
         "classifier_documents": learnt.classifier.seen,
         "machines": sorted(machines),
         **trained,
-        **{f"{stage}_seconds": costs[stage].get("seconds") for stage in _FITTED},
+        **{f"{stage}_seconds": costs[stage].get("seconds") for stage in _FITTING_STAGES},
         **{name: evaluation.metrics[name] for name in TABLE},
         "P_at_1_low": intervals["P_at_1"][0],
         "P_at_1_high": intervals["P_at_1"][1],

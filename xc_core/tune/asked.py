@@ -59,7 +59,7 @@ class Tuning:
         fixed and in the space.
         """
         dataset_settings, base = project.params.dataset(dataset), recipe
-        _check_apart(space, changes)
+        _check_disjoint(space, changes)
         declared = None if recipe in RECIPES else project.params.declared(dataset, recipe)
         if declared is not None:
             base, changes = declared[0], deep_merged(declared[1], changes)
@@ -179,7 +179,7 @@ def _check_held_out(trial: Recipe) -> None:
         )
 
 
-def _check_apart(space: Space, changes: Mapping[str, Any]) -> None:
+def _check_disjoint(space: Space, changes: Mapping[str, Any]) -> None:
     """Raise UsageError if a drawn value would replace a fixed one, also under its other name: encoder.loss.kind."""
     fixed = dotted(changes)
     for name, domain in space.settings.items():

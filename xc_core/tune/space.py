@@ -32,7 +32,7 @@ _FIXES_FIGURES: Final = {
     "fusion.rows": "the documents that trials are judged by",
 }
 """Settings that would change what the figures of a trial are measured on, so trials could not be compared."""
-_FIX: Final = "give at least two values; --set fixes a setting for all trials"
+_ADVICE: Final = "give at least two values; --set fixes a setting for all trials"
 _EXAMPLE: Final = "classifier.table.lr: {log: [0.001, 0.1]}"
 
 
@@ -162,7 +162,7 @@ class Space:
         settings: dict[str, Choices | Range] = {}
         for name, spec in content.items():
             _check_name(name, where)
-            settings[name] = _read(spec, f"{where}: {name}")
+            settings[name] = _parse(spec, f"{where}: {name}")
         return cls(dict(sorted(settings.items())))
 
     @property
@@ -243,13 +243,13 @@ def _check_name(name: object, where: str) -> None:
         )
 
 
-def _read(spec: Any, where: str) -> Choices | Range:
+def _parse(spec: Any, where: str) -> Choices | Range:
     """Return the values of one setting; raise ConfigError if they cannot be understood."""
     if isinstance(spec, list):
         return _choices(spec, where)
     if not isinstance(spec, dict):
         raise ConfigError(
-            f"{shown(spec)}", expected="a list of values, {range: [a, b]} or {log: [a, b]}", do=_FIX, where=where
+            f"{shown(spec)}", expected="a list of values, {range: [a, b]} or {log: [a, b]}", do=_ADVICE, where=where
         )
     for key in spec:
         if key not in _KEYS:
@@ -266,7 +266,8 @@ def _choices(values: Any, where: str) -> Choices:
     with suppress(TypeError):  # of a date, which no setting takes
         labels = {json.dumps(_label(value)) for value in values} if isinstance(values, list) else labels
     if len(labels) < 2 or len(labels) != len(values):
-        raise ConfigError(f"{shown(values)}", expected="a list of at least two values, each once", do=_FIX, where=where)
+        expected = "a list of at least two values, each once"
+        raise ConfigError(f"{shown(values)}", expected=expected, do=_ADVICE, where=where)
     return Choices(tuple(values))
 
 

@@ -138,8 +138,8 @@ class _Running:
     def finish(self, state: str) -> StudyRecord:
         """Write the record with importances, show it, and delete the artefacts of trials that lost."""
         record = replace(self.record(state), importances=importances(self.study))
-        self._tidy(record)
-        self._show(record)
+        self._delete_losers(record)
+        self._publish(record)
         return record
 
     def _recover(self) -> None:
@@ -171,12 +171,12 @@ class _Running:
         earlier = next((trial for trial in record.ended if _key(trial.values) == _key(values)), None)
         if earlier is None:
             remaining = None if self.limits.seconds is None else self.limits.seconds - record.seconds
-            self._try(drawn, values, remaining, record.ended)
+            self._run_trial(drawn, values, remaining, record.ended)
         else:
             reason = f"{SAME} {earlier.number}"
             self._end(drawn, replace(earlier, number=drawn.number, seconds=0.0, taken=(), why=reason))
 
-    def _try(
+    def _run_trial(
         self, drawn: Drawn, values: Mapping[str, Any], seconds: float | None, earlier: Sequence[TrialRecord]
     ) -> None:
         """Run a trial for at most ``seconds``, and store how it ended, whatever happens."""
@@ -218,10 +218,10 @@ class _Running:
             self.study.tell(drawn, state=TrialState.PRUNED if record.state is TrialOutcome.PRUNED else TrialState.FAIL)
         report(f"tune: {_line(record, self.tuning)}")
         current = self.record("running")
-        self._tidy(current, record.folder)
-        self._show(current)
+        self._delete_losers(current, record.folder)
+        self._publish(current)
 
-    def _tidy(self, record: StudyRecord, last: str = "") -> None:
+    def _delete_losers(self, record: StudyRecord, last: str = "") -> None:
         """Delete the artefacts of all trials but the best, the last one, and one that was stopped and goes on."""
         ended = {trial.folder for trial in record.ended}
         keep = {trial.folder for trial in record.ranked()[: self.limits.keep]} | {last}
@@ -231,7 +231,7 @@ class _Running:
             if folder.name not in keep:
                 forget(workspace, self.tuning.dataset, folder.name)
 
-    def _show(self, record: StudyRecord) -> None:
+    def _publish(self, record: StudyRecord) -> None:
         """Write the record and call the watchers; one that fails is reported and not called again."""
         record.write(self.folder)
         for watcher in list(self.watchers):
