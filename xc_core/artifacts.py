@@ -225,7 +225,7 @@ def _seal(work: Path, kind: str, made: Made) -> None:
 
 
 def _make_readable(path: Path) -> None:
-    """Let everybody who may read the folder of a file read the file: safetensors makes files for their owner only."""
+    """Make a file as readable as its folder: safetensors writes files that only their owner can read."""
     present, readers = path.stat().st_mode, path.parent.stat().st_mode & 0o444
     if readers & ~present:
         with contextlib.suppress(PermissionError):  # a link to the file of another user

@@ -29,7 +29,7 @@ _CLAIM_SECONDS: Final = 1.0
 """Seconds that a claim waits for its lock at most."""
 _CLOCK_SECONDS: Final = 1.0
 _BUILDING: Final[set[Path]] = set()
-"""What this process builds now: on a disk without locks, nothing else says so."""
+"""Paths that this process is building: on a disk without locks there is no other record of it."""
 
 
 def work(path: Path) -> Path:
@@ -71,7 +71,7 @@ def temporary_folder() -> Iterator[Path]:
 def claimed(path: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a temporary file or folder, if its disk has locks; several readers may hold a ``shared`` one.
 
-    It is waited for: one that asks whether somebody holds it (``abandoned``) has it for a moment.
+    It waits a moment, because a process that checks whether the lock is held (``abandoned``) takes it briefly.
     """
     descriptor = os.open(path, os.O_RDONLY)
     _BUILDING.add(path)

@@ -56,7 +56,7 @@ def _open_lock_file(path: Path) -> TextIO:
 
 
 def share(stream: TextIO, folder: Path) -> None:
-    """Let everybody who may write into the folder of a lock lock it: the umask of most users keeps others out."""
+    """Make the file of a lock as writable as its folder, because the umask of most users would lock others out."""
     present, users = os.fstat(stream.fileno()).st_mode, folder.stat().st_mode & 0o666
     if users & ~present:
         with contextlib.suppress(OSError):  # the file of another user, or a disk without permissions

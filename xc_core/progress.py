@@ -79,7 +79,7 @@ def report(line: str) -> None:
 
 @contextmanager
 def optional(note: str) -> Iterator[None]:
-    """Report ``note`` instead of a StorageError in the block: who only reads a project, or has a full disk, goes on."""
+    """Report ``note`` instead of a StorageError in the block, so that reading works without permission or space."""
     try:
         yield
     except StorageError as error:

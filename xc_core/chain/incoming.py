@@ -1,6 +1,6 @@
 """The last step of an ingest: raw files, corpus and params.yaml change together, also if the process is killed between.
 
-A record in .xc/ingest/ is written before the first change. The next command of any kind finishes what it says.
+A record in .xc/ingest/ is written before the first change. If the process is killed, the next command completes it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Incoming:
         artifacts.write_file(_record_path(workspace, self.dataset), json.dumps(vars(self)))
 
     def finish(self, workspace: ProjectFiles) -> None:
-        """Move what is not yet in its place, and declare the dataset; may be repeated. Raises StorageError."""
+        """Move the folders that are not yet moved, and declare the dataset; may be repeated. Raises StorageError."""
         try:
             self._move_into_place(workspace)
         except StorageError as error:
@@ -144,7 +144,7 @@ def recover(workspace: ProjectFiles) -> None:
 
 
 def closed(workspace: ProjectFiles) -> list[Path]:
-    """Return the scratch folders that only another user may open; if that user's command was killed, they stay."""
+    """Return the scratch folders of other users; those of a killed command stay until its user runs another one."""
     folders = (folder for folder in workspace.state.glob(f"{PREFIX}-*") if _SCRATCH.fullmatch(folder.name))
     return sorted(folder for folder in folders if not os.access(folder, os.R_OK))
 

@@ -1,4 +1,4 @@
-"""The rule by which new data start a refresh or a retraining, and the record of what it said last.
+"""The rule by which new data start a refresh or a retraining, and the record of its last answer.
 
 ``measured`` in ``drift_figures`` computes the figures; ``decide`` is the rule, and nothing else decides.
 """

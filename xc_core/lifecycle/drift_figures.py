@@ -95,7 +95,7 @@ def _new_rows(workspace: Workspace, dataset: str, recipe: str, corpus: Corpus, s
 
 
 def _query_auc(corpus: Corpus, predictor: Predictor, new_rows: I64 | None, limits: DriftConfig) -> float | None:
-    """Return how well new documents' vectors can be told from those of the documents of the training."""
+    """Return how well a classifier tells vectors of new documents from those of the training documents (ROC AUC)."""
     if new_rows is None or len(new_rows) < limits.fewest:
         return None
     older = np.setdiff1d(corpus.published_rows(), new_rows)

@@ -80,7 +80,7 @@ def _kind(value: object) -> str:
 
 
 def question(request: PredictRequest, served: Served, limits: Limits) -> Question:
-    """Return what is asked of ``served``. Raises UsageError for what it cannot answer, TooLargeError above a limit."""
+    """Return the question for ``served``. Raises UsageError if it cannot be answered, TooLargeError above a limit."""
     return Question(
         tuple(_texts(request, limits)),
         _k(request, served, limits),

@@ -193,7 +193,7 @@ class _Uvicorn(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; if a second Ctrl-C asked for it, cancel what is left, which uvicorn leaves to asyncio's tracebacks."""
+        """End; after a second Ctrl-C cancel the remaining tasks, which uvicorn would leave to asyncio's tracebacks."""
         await super().shutdown(sockets)
         if self.force_exit:
             for task in (tasks := list(self.server_state.tasks)):

@@ -57,7 +57,7 @@ def run(context: Context[None]) -> None:
 
 
 def _row(recipe: str, evaluation: Evaluation, costs: dict[str, dict[str, float]], machines: set[str]) -> dict[str, Any]:
-    """Return metrics, intervals, what was learnt from and what was spent of one recipe."""
+    """Return the row of a recipe: metrics, intervals, training documents and costs."""
     trained = {f"{stage}_seconds": costs[stage].get("train_seconds") for stage in TRAINED}
     mined = sum(costs[stage].get("mining_seconds", 0.0) for stage in TRAINED)
     measured = [seconds for seconds in trained.values() if seconds is not None]

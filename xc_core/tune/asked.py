@@ -76,7 +76,7 @@ class Tuning:
     def unused(self) -> list[str]:
         """Return the settings of the experiment in params.yaml that trials neither share nor draw.
 
-        They are those of a registered recipe, which trials change as it is registered.
+        Trials start from the recipe as it is registered, so they ignore these settings.
         """
         _, declared = self.project.params.declared(self.dataset, self.recipe) or ("", {})
         names, shared = ({name.removesuffix(".kind") for name in dotted(part)} for part in (declared, self.changes))
@@ -87,7 +87,7 @@ class Tuning:
 
         Raises ConfigError for a combination that the recipe refuses.
         """
-        probes = {name: choices.probes for name, choices in self.space.settings.items()}
+        probes = {name: domain.probes for name, domain in self.space.settings.items()}
         first = {name: values[0] for name, values in probes.items()}
         random = generator(self.seed, "tune-corners")
         for values in [

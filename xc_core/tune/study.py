@@ -222,7 +222,7 @@ class _Running:
         self._publish(current)
 
     def _delete_losers(self, record: StudyRecord, last: str = "") -> None:
-        """Delete the artefacts of all trials but the best, the last one, and one that was stopped and goes on."""
+        """Delete the artefacts of all trials but the best, the last one, and a stopped one that will be resumed."""
         ended = {trial.folder for trial in record.ended}
         keep = {trial.folder for trial in record.ranked()[: self.limits.keep]} | {last}
         keep |= {trial.folder for trial in record.trials if not trial.ended and trial.folder not in ended}

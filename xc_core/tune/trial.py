@@ -55,7 +55,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Trial(Workspace):
-    """An experiment of a study; trials with the same settings have the same folder, so one that was cut goes on.
+    """An experiment of a study; trials with the same settings have the same folder, so a stopped one is resumed.
 
     Its own stages are under the study's ``root``, those of the dataset in the project.
     """
