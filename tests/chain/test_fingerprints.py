@@ -179,8 +179,8 @@ class Clustering:
     clusters: ClustersSettings
 
     @property
-    def place(self) -> tuple[str, str | None]:
-        return self.experiment.place
+    def key(self) -> tuple[str, str | None]:
+        return self.experiment.key
 
     @property
     def dataset(self) -> Dataset:

@@ -29,10 +29,10 @@ def test_an_experiment_is_the_recipe_with_its_changes(bare: Workspace) -> None:
     assert found.settings("encoder").epochs == 2.0
     assert found.settings("corpus").validation_fraction == 0.2
     assert found.settings("leaderboard") is None
-    assert (found.place, found.tokenizer) == (("toy", "ngame"), "minilm")
+    assert (found.key, found.tokenizer) == (("toy", "ngame"), "minilm")
     dataset = bare.params.dataset("toy")
     assert dataset == found.dataset == dataset.dataset
-    assert (dataset.place, dataset.tokenizer) == (("toy", None), None)
+    assert (dataset.key, dataset.tokenizer) == (("toy", None), None)
     assert dataset.settings("encoder") is None
 
 

@@ -25,7 +25,7 @@ def adopt(workspace: Workspace, stage: Stage, partition: Partition, folders: Ite
     already. Raises MissingError if an input of the stage is missing.
     """
     target = fingerprint(depends(workspace, stage, partition))
-    own_folder = workspace.folder(stage.name, *partition.place)
+    own_folder = workspace.folder(stage.name, *partition.key)
     if artifacts.read_made(own_folder).fingerprint == target:
         return None
     others = (folder for folder in folders if folder != own_folder)

@@ -27,7 +27,7 @@ class Partition(Protocol):
     """A dataset, or a dataset with a recipe (an experiment)."""
 
     @property
-    def place(self) -> tuple[str, str | None]:
+    def key(self) -> tuple[str, str | None]:
         """(dataset, recipe); the recipe is None for a dataset."""
 
     @property
@@ -217,7 +217,7 @@ class Dataset:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
 
     @property
-    def place(self) -> tuple[str, str | None]:
+    def key(self) -> tuple[str, str | None]:
         """The name, and no recipe."""
         return self.name, None
 

@@ -17,7 +17,7 @@ class Experiment:
     recipe: Recipe
 
     @property
-    def place(self) -> tuple[str, str | None]:
+    def key(self) -> tuple[str, str | None]:
         """(dataset, recipe)."""
         return self.dataset.name, self.recipe.name
 

@@ -33,7 +33,7 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, d
 
     ``digests`` are those of the parts that it depends on now. Raises MissingError if there is no artefact.
     """
-    folder = workspace.folder(stage.name, *partition.place)
+    folder = workspace.folder(stage.name, *partition.key)
     artifacts.read_manifest(folder, stage.name)
     made = artifacts.read_made(folder)
     changed = [name for name in differing(dict(made.depends), digests) if not only_inputs([name])]
@@ -41,9 +41,9 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, d
         if not _only_grew(workspace, dep, partition, made.depends.get(dep, ""), digests[dep]):
             changed.append(dep)
     if changed:
-        dataset, recipe = partition.place
+        dataset, recipe = partition.key
         command = stage.command(dataset, None) if recipe is None else workspace.params.train_command(dataset, recipe)
-        partition_name = "/".join(filter(None, partition.place))
+        partition_name = "/".join(filter(None, partition.key))
         raise MovedError(
             f"{stage.name} of {partition_name} out of date: {' and '.join(changed)} changed since it was made",
             expected="a model that is up to date but for new labels",
@@ -58,7 +58,7 @@ def _only_grew(workspace: Workspace, dep: str, partition: Partition, old_digest:
     if old_digest == new_digest:
         return True
     if dep == "corpus":
-        return changelog.only_labels(workspace, partition.place[0], old_digest, new_digest)
+        return changelog.only_labels(workspace, partition.key[0], old_digest, new_digest)
     return old_digest in _extended_from(input_folder(workspace, dep, partition))
 
 

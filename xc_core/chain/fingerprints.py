@@ -29,14 +29,14 @@ def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
     """
     content = {"code_version": stage.code_version, "settings": in_use(partition.settings(stage.name))}
     outside = outside_digests(workspace, stage, partition)
-    recorded = workspace.made(stage.name, *partition.place).depends if None in outside.values() else {}
+    recorded = workspace.made(stage.name, *partition.key).depends if None in outside.values() else {}
     digests = {part: recorded.get(part, "") if digest is None else digest for part, digest in outside.items()}
     return canonical(content | ({"outside": digests} if digests else {}))
 
 
 def write_settings(workspace: Workspace, partition: Partition) -> None:
     """Write the settings file of every stage of a partition if its content differs."""
-    dataset, recipe = partition.place
+    dataset, recipe = partition.key
     for stage in versioned_stages("dataset" if recipe is None else "experiment"):
         path, content = workspace.settings_file(stage.name, dataset, recipe), resolved(workspace, stage, partition)
         if not path.is_file() or path.read_text("utf-8") != content:
@@ -58,7 +58,7 @@ def input_folder(workspace: Workspace, dep: str, partition: Partition) -> Path:
 
     Raises ConfigError if the dataset is not tokenised for that encoder.
     """
-    dataset, recipe = partition.place
+    dataset, recipe = partition.key
     folder = workspace.folder(dep, dataset, recipe)
     name, listed = partition.tokenizer, partition.dataset.tokens.tokenizers
     if dep != "tokens" or name is None:
@@ -85,7 +85,7 @@ def fingerprint(parts: dict[str, str], *, refresh: bool = False, extended: bool 
 def same_cut(workspace: Workspace, partition: Partition) -> bool:
     """Return True if texts are cut now where they were cut for the encoder."""
     max_tokens = partition.dataset.tokens.max_tokens
-    made = workspace.made("encoder", *partition.place)
+    made = workspace.made("encoder", *partition.key)
     return bool(made.facts.get("max_tokens", max_tokens) == max_tokens)
 
 

@@ -36,7 +36,7 @@ def check_trained(workspace: Workspace, stage: Stage, partition: Partition) -> N
 
     MissingError for a recipe that was never trained, MovedError for its encoder: the rows would fit no other one.
     """
-    dataset, recipe = partition.place
+    dataset, recipe = partition.key
     assert recipe is not None
     train = workspace.params.train_command(dataset, recipe)
     if name := untrained(workspace, dataset, recipe):
@@ -58,8 +58,8 @@ def check_training(workspace: Workspace, stage: Stage, partition: Partition, dig
 
     ``digests`` are those of the parts that the result depends on now.
     """
-    made = workspace.made(stage.name, *partition.place)
-    train = f"train: {stage.command(*partition.place)}"
+    made = workspace.made(stage.name, *partition.key)
+    train = f"train: {stage.command(*partition.key)}"
     changed = [name for name in differing(dict(made.depends), digests) if not only_inputs([name])]
     if made.fingerprint and changed:
         fields = [f"{stage.name}.{name}" for name in other_settings(made, partition.settings(stage.name))]
@@ -83,7 +83,7 @@ def check_unseen(workspace: Workspace, partition: Partition) -> None:
     """
     from xc_core.classifiers import LabelTables
 
-    folder = workspace.folder("classifier", *partition.place)
+    folder = workspace.folder("classifier", *partition.key)
     with suppress(MissingError):
         tables = LabelTables.open(folder)
         tables.check_unseen(workspace.open(Corpus, partition.dataset.name))

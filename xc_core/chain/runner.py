@@ -80,15 +80,15 @@ class _Job:
 
     @property
     def folder(self) -> Path:
-        return self.workspace.folder(self.stage.name, *self.partition.place)
+        return self.workspace.folder(self.stage.name, *self.partition.key)
 
     @property
     def name(self) -> str:
-        dataset, recipe = self.partition.place
+        dataset, recipe = self.partition.key
         return f"{self.stage.name} of {dataset}{'/' + recipe if recipe else ''}"
 
     def scratch(self, kind: str) -> Path:
-        return self.workspace.scratch(kind, self.stage.name, *self.partition.place)
+        return self.workspace.scratch(kind, self.stage.name, *self.partition.key)
 
     def depends(self) -> dict[str, str]:
         return depends(self.workspace, self.stage, self.partition)
@@ -141,7 +141,7 @@ def _run_job(job: _Job, *, force: bool) -> Ran:
 
 def _lead(job: _Job, world: World, *, force: bool) -> Ran:
     """Run the stage, unless it is up to date, as the process that writes; the others of its group follow."""
-    name, (dataset, recipe) = job.stage.name, job.partition.place
+    name, (dataset, recipe) = job.stage.name, job.partition.key
     with ExitStack() as locks:
         refused = None
         try:
@@ -207,7 +207,7 @@ def _checked_status(job: _Job) -> Status | None:
 
 
 def _out_of_date_error(job: _Job, root: State) -> MovedError:
-    dataset, recipe = job.partition.place
+    dataset, recipe = job.partition.key
     run = STAGES[root.stage].command(dataset, recipe)
     keep = ""
     if root.stage == "encoder" and states(job.workspace, job.partition, refresh=True)["encoder"].status is Status.KEPT:
@@ -238,12 +238,12 @@ def _build_artefact(job: _Job, digests: dict[str, str], world: World, *, extende
         world.of_first(run_fingerprint if job.function == "run" else "")
         build.origin = Made(run_fingerprint, digests, plain(settings), refreshed)
         if job.recut:  # of the files that the present corpus was made of
-            present_digests = job.workspace.made(job.stage.name, *job.partition.place).depends
+            present_digests = job.workspace.made(job.stage.name, *job.partition.key).depends
             _check_unmoved(job, {**present_digests, "settings": digests["settings"]})
         run(_context(job, build, costs, run_fingerprint, digests))
         _check_unmoved(job, digests)
         # `dvc checkout` may have put files of other settings back meanwhile, which DVC would record with this artefact
-        write_settings(job.workspace, job.workspace.params.partition(*job.partition.place))
+        write_settings(job.workspace, job.workspace.params.partition(*job.partition.key))
         build.facts |= {EXTENDED_FROM: extended_from} if extended_from else {}
         facts = dict(build.facts)
     seconds = time.monotonic() - start
@@ -258,7 +258,7 @@ def _build_artefact(job: _Job, digests: dict[str, str], world: World, *, extende
 def _context(
     job: _Job, build: Build, costs: dict[str, float], run_fingerprint: str, digests: dict[str, str]
 ) -> Context[Any]:
-    dataset, recipe = job.partition.place
+    dataset, recipe = job.partition.key
     deps = () if job.stage.compares else inputs(job.stage, job.partition)
     return Context(
         settings=job.partition.settings(job.stage.name),
@@ -280,7 +280,7 @@ def _context(
 
 def _experiment_inputs(job: _Job) -> ExperimentInputs:
     """Return the inputs of a stage that reads all experiments of its dataset."""
-    workspace, dataset = job.workspace, job.partition.place[0]
+    workspace, dataset = job.workspace, job.partition.key[0]
 
     def opened(recipe: str, artefact: type[Any]) -> Any:
         state = states(workspace, workspace.params.experiment(dataset, recipe))[artefact.kind]
@@ -309,7 +309,7 @@ def _check_unmoved(job: _Job, digests: dict[str, str], *, ended: bool = True) ->
     project that was moved is gone for good.
     """
     try:
-        current = depends(job.workspace, job.stage, job.workspace.params.partition(*job.partition.place))
+        current = depends(job.workspace, job.stage, job.workspace.params.partition(*job.partition.key))
     except XCError:
         current = {} if ended or not job.folder.parent.is_dir() else digests  # deleted or no longer readable
     if current != digests:

@@ -71,10 +71,10 @@ def states(workspace: Workspace, partition: Partition, *, refresh: bool = False)
     stage that it reads is out of date. With ``refresh``, or after one, an encoder that is older than its inputs counts
     as kept.
     """
-    recipe = partition.place[1]
+    recipe = partition.key[1]
     by_stage: dict[str, State] = {}
     stages = versioned_stages("dataset") + (versioned_stages("experiment") if recipe is not None else [])
-    keep = refresh or (recipe is not None and workspace.made("classifier", *partition.place).refreshed)
+    keep = refresh or (recipe is not None and workspace.made("classifier", *partition.key).refreshed)
     for stage in stages:
         owner = partition if stage.scope == "experiment" else partition.dataset
         by_stage[stage.name] = _state(workspace, stage, owner, by_stage, keep=keep)
@@ -103,14 +103,14 @@ def packing_command(workspace: Workspace, state: State, dataset: str, recipe: st
 def _state(
     workspace: Workspace, stage: Stage, partition: Partition, upstream: dict[str, State], *, keep: bool
 ) -> State:
-    folder = workspace.folder(stage.name, *partition.place)
+    folder = workspace.folder(stage.name, *partition.key)
     try:
         artifacts.steady(folder, lambda: artifacts.check_sizes(folder, artifacts.read_manifest(folder, stage.name)))
     except MissingError:
         return State(stage.name, Status.MISSING)
     except CorruptError as error:
         return State(stage.name, Status.DAMAGED, error.found, stage.name)
-    made = workspace.made(stage.name, *partition.place)
+    made = workspace.made(stage.name, *partition.key)
     try:
         digests = depends(workspace, stage, partition)
     except (MissingError, CorruptError) as error:
@@ -149,7 +149,7 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     A model folder that is absent counts as unchanged if nothing else has changed: its results stay usable. Raises
     MissingError if there is no such input, CorruptError if its manifest cannot be read.
     """
-    dataset, _ = partition.place
+    dataset, _ = partition.key
     digests = {_SETTINGS: content_hash(in_use(partition.settings(stage.name))), _CODE: stage.code_version}
     if stage.needs_source:
         digests[SOURCE] = source_digest(workspace, dataset)
@@ -160,7 +160,7 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     outside = outside_digests(workspace, stage, partition)
     digests |= {part: digest for part, digest in outside.items() if digest is not None}
     if absent := [part for part in outside if part not in digests]:
-        recorded = workspace.made(stage.name, *partition.place).depends
+        recorded = workspace.made(stage.name, *partition.key).depends
         unchanged = all(recorded.get(part) == digest for part, digest in digests.items())
         digests |= {part: recorded.get(part, "") if unchanged else "" for part in absent}
     return digests
@@ -177,7 +177,7 @@ def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
     except MissingError as error:
         if dep == "tokens" and _tokenised_with(workspace, partition.dataset.name, partition.dataset.tokens):
             raise _untokenised_error(partition) from error
-        dataset, recipe = partition.place
+        dataset, recipe = partition.key
         do = STAGES[dep].command(dataset, recipe)
         if recipe and not all(
             input_folder(workspace, name, partition).is_dir() for name in inputs(STAGES[dep], partition)
@@ -196,7 +196,7 @@ def _untokenised_error(partition: Partition) -> MissingError:
     return MissingError(
         f"no tokens of the encoder {bare(str(partition.tokenizer))}, which the stage tokens left out",
         expected="an encoder whose tokenizer can encode the texts of the dataset",
-        do=f"see why: xc run tokens --dataset {partition.place[0]} --force; then fix the encoder, or choose another",
+        do=f"see why: xc run tokens --dataset {partition.key[0]} --force; then fix the encoder, or choose another",
     )
 
 

@@ -81,9 +81,8 @@ def forget(
                 raise _unlabelled_error(lost)
             documents = documents + lost if with_documents else documents
             remaining = tables.without(documents, labels)
-        has_validation_file = validation_given(workspace, corpus, dataset)
-        config = _config(settings, remaining, validation_given=has_validation_file)
-        config = written(workspace, staging, dataset, remaining, config)
+        given = validation_given(workspace, corpus, dataset)
+        config = written(workspace, staging, dataset, remaining, _config(settings, remaining, validation_given=given))
         uids = frozenset((*documents, *labels))
         with at_rest(workspace, dataset):  # a stage that ends after the deletion would keep what it made of them
             unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail

@@ -28,12 +28,12 @@ def early(trial: Trial, stage: str) -> Mapping[str, float] | None:
 
     if _SCORES.get(stage) not in trial.experiment.recipe.scores:
         return None
-    place = trial.experiment.place
-    corpus, embeddings = trial.open(Corpus, *place), trial.open(Embeddings, *place)
+    key = trial.experiment.key
+    corpus, embeddings = trial.open(Corpus, *key), trial.open(Embeddings, *key)
     if stage == "embeddings":
         parts = [(corpus.drawn(corpus.rows(VALIDATION), _ROWS), embeddings.labels_LD)]
     else:
-        tables = trial.open(LabelTables, *place)
+        tables = trial.open(LabelTables, *key)
         parts = [(documents, tables.rows(fold.name)) for fold, documents in unseen(tables.folds, corpus, _ROWS)]
     return _figures(corpus, embeddings, parts)
 
