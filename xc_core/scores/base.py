@@ -132,10 +132,10 @@ class Query:
 
         Of a long text the first ``MAX_CHARS`` characters: an evaluation reads no more than a service, which bounds it.
         """
-        found = self._texts() if callable(self._texts) else self._texts
-        if found is None or len(found) != len(self.doc_ND):
-            raise ValueError(f"{len(found or [])} texts for {len(self.doc_ND)} documents")
-        return [text[:MAX_CHARS] for text in found]
+        texts = self._texts() if callable(self._texts) else self._texts
+        if texts is None or len(texts) != len(self.doc_ND):
+            raise ValueError(f"{len(texts or [])} texts for {len(self.doc_ND)} documents")
+        return [text[:MAX_CHARS] for text in texts]
 
 
 class FittedScore(Protocol):
