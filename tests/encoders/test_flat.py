@@ -117,7 +117,7 @@ def test_attention_on_a_card_is_by_the_kernels_that_were_fastest(monkeypatch: py
 
 def test_a_token_may_have_the_id_of_padding() -> None:
     batch = TokenBatch(np.array([[5, 0, 7], [3, 0, 0]]), np.array([3, 1]))
-    found = embed._group(made(), batch)
+    found = embed._unpadded_group(made(), batch)
     assert (found.tokens_M.tolist(), found.places_M.tolist()) == ([5, 0, 7, 3], [0, 1, 2, 3])
 
 
