@@ -23,15 +23,15 @@ class Names(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> Names: ...
     def __getitem__(self, place: int | slice) -> str | Names:
-        found = self._series_L[place]
-        return found if isinstance(found, str) else Names(found)
+        value = self._series_L[place]
+        return value if isinstance(value, str) else Names(value)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._series_L)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, str):
-            return len(self) == len(other) and all(own == name for own, name in zip(self, other, strict=True))
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
