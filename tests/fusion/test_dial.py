@@ -12,7 +12,7 @@ import pytest
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import UsageError
 from xc_core.fusion import FittedFusion, Inputs, Sum, summed
-from xc_core.fusion.dial import POWERS, TAILS, Dial, Position, _curve, _default_tail, _measure, fit_dial
+from xc_core.fusion.dial import POWERS, TAILS, Dial, DialFigures, _curve, _default_tail, _measure, fit_dial
 from xc_core.shapes import F32, F64, I32, PAD_ID, Shortlist
 
 LABELS = 40
@@ -117,7 +117,7 @@ def test_a_score_that_tells_nothing_has_no_dial() -> None:
 @pytest.mark.parametrize(("cost", "expected"), [(0.0, 0.0), (0.1, 0.1), (1.0, 0.2), (2.0, 0.4), (50.0, 0.4)])
 def test_the_default_is_the_last_position_before_p_falls_by_more_than_the_cost(cost: float, expected: float) -> None:
     figures = [50.0, 50.5, 49.0, 48.4, 49.5]
-    assert _default_tail([Position(at / 10, own, 0, 0) for at, own in enumerate(figures)], cost) == expected
+    assert _default_tail([DialFigures(at / 10, own, 0, 0) for at, own in enumerate(figures)], cost) == expected
 
 
 def test_a_cost_moves_the_default() -> None:

@@ -22,7 +22,7 @@ from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, ope
 from xc_core.data.formats.base import source_facts
 from xc_core.data.held import hold_out
 from xc_core.data.label_table import LabelsWriter
-from xc_core.data.places import Place, place_of
+from xc_core.data.places import BlockPlace, place_of
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
 from xc_core.errors import ConfigError, DataError, preview
@@ -161,7 +161,7 @@ class _CorpusWriter:
         self._frequency: I64 = np.zeros(0, np.int64)
         self._test_frequency: I64 = np.zeros(0, np.int64)
         self._label_uids, self._doc_uids = Distinct(self.folder / "label-uids"), Distinct(self.folder / "document-uids")
-        self._doc_places: list[Place] = []
+        self._doc_places: list[BlockPlace] = []
         options: dict[str, Any] = {"compression": "zstd"}
         self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", schemas.DOCUMENTS, **options)
         self._pair_file = pq.ParquetWriter(self.folder / "pairs.parquet", schemas.PAIRS, **options)
@@ -194,7 +194,7 @@ class _CorpusWriter:
         digest_N = digests(block.uids)
         names = self.cut.splits(block, split, digest_N)
         self._doc_uids.add(digest_N)
-        self._doc_places.append(Place.of(block, self.documents))
+        self._doc_places.append(BlockPlace.of(block, self.documents))
         columns = [arrow(column) for column in (block.uids, block.titles, block.contents)]
         columns.append(pl.Series(names.tolist(), dtype=pl.String).to_arrow().cast(pa.string()))
         self._doc_file.write_batch(pa.record_batch(columns, schema=schemas.DOCUMENTS))
@@ -267,7 +267,7 @@ class _CorpusWriter:
         """True for labels that are unseen only because our own split put all of their documents into test."""
         return self._unseen_L & (_padded(self._test_frequency, self.labels) > 0) & self.splits_off
 
-    def _check_uids(self, side: str, uids: Distinct, places: list[Place]) -> None:
+    def _check_uids(self, side: str, uids: Distinct, places: list[BlockPlace]) -> None:
         repeat = uids.first_repeat()
         if repeat is None:
             return

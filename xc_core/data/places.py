@@ -10,7 +10,7 @@ from xc_core.data.formats import Block
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockPlace:
     """File and lines of a block, without its texts and labels."""
 
     first_row: int
@@ -21,7 +21,7 @@ class Place:
     """If the block skips lines: a bit per line from ``first_line``, 1 for a line that it has; otherwise None."""
 
     @classmethod
-    def of(cls, block: Block, first_row: int) -> Place:
+    def of(cls, block: Block, first_row: int) -> BlockPlace:
         """Return the place of a block whose first row has the number ``first_row``."""
         line_bits = None
         if block.offsets is not None and len(block):
@@ -38,6 +38,6 @@ class Place:
         return f"{self.file}, {self.unit} {self.first_line + line}"
 
 
-def place_of(places: list[Place], row: int) -> str:
+def place_of(places: list[BlockPlace], row: int) -> str:
     """Return "file, line n" of a row of the corpus."""
     return max((place for place in places if place.first_row <= row), key=lambda place: place.first_row).where(row)

@@ -84,7 +84,7 @@ class Dial:
 
 
 @dataclass(frozen=True)
-class Position:
+class DialFigures:
     """Figures, in percent, on validation documents at one position of the dial."""
 
     tail: float
@@ -122,7 +122,7 @@ def checked(tail: float) -> float:
     return float(tail)
 
 
-def _default_tail(positions: list[Position], cost: float) -> float:
+def _default_tail(positions: list[DialFigures], cost: float) -> float:
     """Return the last position before P@1 falls more than ``cost`` points below that of the first."""
     if not cost:
         return 0.0
@@ -131,11 +131,11 @@ def _default_tail(positions: list[Position], cost: float) -> float:
     return positions[(fallen[0] if fallen else len(positions)) - 1].tail
 
 
-def _measure(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> Position:
+def _measure(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> DialFigures:
     """Return the figures at one position."""
     ranked = Shortlist.ranked(short.ids_NK, dial.turned(short.ids_NK, short.scores_NK, tail)).top(_TOP)
     figures = per_document(ranked, truth, weights_L).total()
-    return Position(tail, figures["P_at_1"], figures["P_at_5"], figures["PSP_at_5"])
+    return DialFigures(tail, figures["P_at_1"], figures["P_at_5"], figures["PSP_at_5"])
 
 
 def _curve(scores_M: F64, positive_M: Bool) -> tuple[F64, F64] | None:

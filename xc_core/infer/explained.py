@@ -122,8 +122,8 @@ def _only_labels(questions: list[Question], size: int) -> I32:
 
 def _answer(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
     turned_NK = predictor.ranker.fusion.turned(scored.ids_NK, scored.fused_NK, question.tail)
-    allowed_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
-    short = Shortlist.ranked(allowed_NK, turned_NK).top(question.k)
+    allowed_ids_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
+    short = Shortlist.ranked(allowed_ids_NK, turned_NK).top(question.k)
     return [
         _explained_labels(predictor, scored, turned_NK, row, ids[ids != PAD_ID].astype(np.int64))
         for row, ids in enumerate(short.ids_NK)

@@ -9,7 +9,7 @@ from typing import overload
 import polars as pl
 
 
-class Names(Sequence[str]):
+class LabelNames(Sequence[str]):
     """L strings, equal to a list of the same strings; a list takes about three times the memory."""
 
     def __init__(self, series_L: pl.Series) -> None:
@@ -21,10 +21,10 @@ class Names(Sequence[str]):
     @overload
     def __getitem__(self, place: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> Names: ...
-    def __getitem__(self, place: int | slice) -> str | Names:
+    def __getitem__(self, place: slice) -> LabelNames: ...
+    def __getitem__(self, place: int | slice) -> str | LabelNames:
         value = self._series_L[place]
-        return value if isinstance(value, str) else Names(value)
+        return value if isinstance(value, str) else LabelNames(value)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._series_L)
@@ -37,7 +37,7 @@ class Names(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def label_names(path: Path) -> tuple[Names, Names]:
+def label_names(path: Path) -> tuple[LabelNames, LabelNames]:
     """Return the uids and titles of the labels in the Parquet file ``path``."""
     labels = pl.read_parquet(path, columns=["uid", "title"], glob=False)
-    return Names(labels["uid"]), Names(labels["title"])
+    return LabelNames(labels["uid"]), LabelNames(labels["title"])
