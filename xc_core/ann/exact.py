@@ -1,8 +1,8 @@
 """Exact search by blocked matrix products: the reference for all other indexes, and the fastest for many queries.
 
-The scores of a block of labels are computed into a buffer that is used again. Of each 8 scores only the largest is
-looked at, until it exceeds the k-th best score that is known; so few scores are read twice. On a card whole blocks are
-ranked, on a copy of the vectors there; blocks are copied in turn if the card cannot keep all.
+The scores of a block of labels are computed into a buffer that is used again. Only the maximum of each 8 scores is
+compared with the k-th best score so far; the 8 are read only if it is larger. On a card whole blocks are ranked, on a
+copy of the vectors there; blocks are copied in turn if the card cannot keep all.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def _random_bits(rows_UD: Tensor, seed: int, write: int) -> Tensor:
 
 @dataclass
 class Mapping:
-    """An unnamed file that is memory-mapped; it disappears with the process. Its pages are released when many are in.
+    """An unnamed file that is memory-mapped; it disappears with the process. If many of its pages are resident, all are
+    released.
 
     A released page is written to the file, or read from it again, by the kernel: nothing is lost.
     """

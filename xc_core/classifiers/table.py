@@ -94,8 +94,7 @@ class LabelTable:
             (size, width), device, storage=config.storage, precision=config.precision, folder=folder, seed=seed
         )
         self.filled = False
-        """True if the rows before the first step may be others than those that the table was built with, so that a
-        checkpoint needs all of them."""
+        """True if rows may have been replaced since the table was built, so that a checkpoint needs all of them."""
         self.state = RowState(size, device)
         self.changed_L = torch.zeros(size, dtype=torch.bool, device=device)
         """Rows that changed since the last checkpoint."""

@@ -31,7 +31,7 @@ _PUNCTUATION_LEAD: Final = 0xE2
 _PUNCTUATION: Final = ((0x80, 0xA8, 0xAE), (0x81, 0xA6, 0xA9))
 """Second byte, first and last third byte of U+2028 to U+202E and U+2066 to U+2069."""
 INK_LEADS: Final = np.zeros(256, bool)
-"""True for the first bytes of UTF-8 that only characters have in which ``INK`` sees ink, as ASCII's and é."""
+"""True for first bytes of UTF-8 that only begin characters in which ``INK`` sees ink, as those of ASCII and é."""
 for _first, _last in ((0x21, 0x7E), (0xC3, 0xCC), (0xD0, 0xD7), (0xE4, 0xE9)):
     INK_LEADS[_first : _last + 1] = True
 

@@ -91,7 +91,7 @@ class Group(NamedTuple):
     mask_BT: Tensor
     """The mask that the texts have with padding."""
     places_M: Tensor
-    """Place of each token in the flattened mask: a card that counts them would be waited for."""
+    """Position of each token in the flattened mask; to find them on a card would wait for it."""
 
 
 class Encoder(nn.Module, ABC):

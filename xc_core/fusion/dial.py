@@ -54,8 +54,8 @@ class Dial:
     def turned(self, ids_NK: I32, fused_NK: F32, tail: float | None) -> F32:
         """Return the scores at dial ``tail`` (N x K), in the unit of the fused score; at 0 they are unchanged.
 
-        The score of a label rises to that of a label without the weight that is as likely as p * w^(tail * reach).
-        Raises UsageError for a position outside 0 to 1.
+        The new score of a label is the fused score at which a label has the probability p * w^(tail * reach). Raises
+        UsageError for a position outside 0 to 1.
         """
         tail = self.default if tail is None else checked(tail)
         if not tail * self.reach:

@@ -19,7 +19,8 @@ from xc_core.scores import FittedScore, Query
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist, among
 
 _BESIDE: Final = 100
-"""Positives of a document, by id, that stand beside its candidates, which are as wide as those of all documents."""
+"""Positives of a document, the first by id, that are added to its row of candidates. All rows have one width, so that
+a document with very many positives would widen all of them."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Surplus:
-    """Positives that no score proposed, of documents with more than _BESIDE, in R rows as wide as candidates are."""
+    """Positives beyond the first _BESIDE of a document that no score proposed, in R rows as wide as its candidates."""
 
     doc_R: I64
     """The document of each row; one with very many positives has several rows."""

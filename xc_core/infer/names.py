@@ -1,4 +1,4 @@
-"""The names of labels: strings in one Arrow buffer, made into Python strings when they are asked for."""
+"""The names of labels: strings in one Arrow buffer, which become Python strings when they are read."""
 
 from __future__ import annotations
 

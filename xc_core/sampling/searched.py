@@ -180,7 +180,7 @@ class SearchingSource(Source[G]):
         return self._staleness(previous_NK, doc_ND, label_LD)
 
     def _staleness(self, previous_NK: I32, doc_ND: F32, label_LD: Vectors) -> dict[str, float]:
-        """Return how many hard negatives a document has, and how stale they are on a sample of documents.
+        """Return figures: how many hard negatives a document has, and how stale they are on a sample of documents.
 
         ``hard_recall``: share of the hard negatives in use from now on that a search on present vectors finds too;
         ``hard_recall_left``: of those in use until now (ASTRA, section 3.1, compares training on either).

@@ -105,9 +105,9 @@ class NewLabels:
     texts: Callable[[], list[str]]
     """Texts of the new labels."""
     label_vectors: F32
-    """Unit vectors of the texts of all labels (L x D); those of labels that were there are as they were."""
+    """Unit vectors of the texts of all labels (L x D); those of earlier labels are unchanged."""
     rows: F32
-    """Rows of the label table for all labels (L x D); those of new labels are predicted, the others as they were."""
+    """Rows of the label table for all labels (L x D); those of new labels are predicted, the others unchanged."""
     foreseen: frozenset[int] = frozenset()
     """Labels, as positions, whose row in the label table was not trained but predicted, also by an earlier addition."""
 

@@ -1,4 +1,4 @@
-"""What a step of M1 keeps and is given: the banks of latest vectors, and a batch that is ready to be encoded."""
+"""The banks of latest vectors that the steps of M1 update, and a batch that is ready for its step."""
 
 from __future__ import annotations
 

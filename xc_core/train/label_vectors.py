@@ -1,6 +1,7 @@
 """The vectors of all labels that M1 searches for hard negatives, and the rows that it releases.
 
-They are those of the training itself where one head reads them, else computed block by block: no array of all exists.
+With one head they are the arrays of the training itself. Otherwise they are computed block by block, so that no array
+of all of them exists.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class ReadOptions:
 
 
 class Texts(Sequence[str]):
-    """The strings of an Arrow array without nulls; Python's strings are made when they are asked for."""
+    """The strings of an Arrow array without nulls; they become Python strings when they are read."""
 
     def __init__(self, column: pa.StringArray) -> None:
         self.column = column
