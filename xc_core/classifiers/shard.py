@@ -71,7 +71,7 @@ class Shard:
         """Return the columns of this process's labels."""
         return all_BU if self.whole else all_BU[:, put(np.flatnonzero(self.owned(labels_U)), all_BU.device)]
 
-    def together(self, local_UD: Tensor, block: slice) -> Tensor:
+    def gather(self, local_UD: Tensor, block: slice) -> Tensor:
         """Return the rows of all processes at the positions ``block``, in the order of labels, given this process's.
 
         The last position may be one that this process does not have. All processes call it.

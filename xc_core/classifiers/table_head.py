@@ -187,7 +187,7 @@ class TableHead:
         size, width = self.shape
         world = self.shard.world
         for block in blocks(-(-size // world.size), width * world.size):
-            yield self.shard.together(read(slice(block.start, min(block.stop, len(self.table.rows)))), block)
+            yield self.shard.gather(read(slice(block.start, min(block.stop, len(self.table.rows)))), block)
 
     def released(self) -> Tensor:
         """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""

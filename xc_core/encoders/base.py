@@ -149,7 +149,7 @@ class Encoder(nn.Module, ABC):
         pooled = self.pooled(ids_BT, mask_BT) if states_BTH is None else self.above(states_BTH, mask_BT)
         return self._unit(pooled.float(), len(mask_BT))
 
-    def together(self, groups: Sequence[Group]) -> Tensor:
+    def forward_unpadded(self, groups: Sequence[Group]) -> Tensor:
         """Return the unit vectors of the texts of all groups, in order; only for an encoder that skips padding."""
         return self._unit(self.unpadded(groups), sum(len(group.mask_BT) for group in groups))
 

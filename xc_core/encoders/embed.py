@@ -105,7 +105,7 @@ def _unpadded_group(encoder: Encoder, batch: TokenBatch) -> Group:
 
 def _encode_pass(encoder: Encoder, batch: PassInput) -> Tensor:
     """Return the unit vectors of a pass (N x D), in the order of its texts."""
-    out: Tensor = encoder.together(batch) if isinstance(batch, list) else encoder(*batch)
+    out: Tensor = encoder.forward_unpadded(batch) if isinstance(batch, list) else encoder(*batch)
     return out
 
 

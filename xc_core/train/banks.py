@@ -88,5 +88,5 @@ def encode_all(encoder: Encoder, store: Tokens, rows_N: I64, write: Write, title
     local_ND = np.empty((len(local_N), encoder.width), np.float32)
     embed_rows(encoder, store, local_N, local_ND, title)
     for block in blocks(-(-len(rows_N) // world.size), encoder.width * world.size):
-        vectors = put(shard.together(torch.from_numpy(local_ND[block]), block).numpy(), encoder.device)
+        vectors = put(shard.gather(torch.from_numpy(local_ND[block]), block).numpy(), encoder.device)
         write(block.start * world.size + np.arange(len(vectors)), vectors)

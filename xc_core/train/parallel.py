@@ -42,7 +42,7 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, local_UD: Tensor, size: int, world: World) -> Tensor:
         ctx.world = world
-        return Shard(world, size).together(local_UD, slice(0, -(-size // world.size)))
+        return Shard(world, size).gather(local_UD, slice(0, -(-size // world.size)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
