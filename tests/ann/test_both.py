@@ -45,10 +45,10 @@ def test_more_than_a_few_queries_and_a_larger_k_than_the_effort_are_searched_exa
     index.facts = GraphFacts(effort=128, recall=0.98, few=2)
     monkeypatch.setattr(both, "TOGETHER", 2)
     asked: list[int] = []
-    through = both._through
+    through = both._search_graph
     monkeypatch.setattr(
         both,
-        "_through",
+        "_search_graph",
         lambda graph, effort, queries, k: asked.append(len(queries)) or through(graph, effort, queries, k),
     )
     queries = clustered(40, seed=2)
@@ -132,12 +132,12 @@ def test_the_effort_is_the_same_wherever_its_search_begins() -> None:
     poor = Both(links=4, build_effort=10, recall=0).build(clustered(3000))
     assert isinstance(poor, BothIndex)
     queries = clustered(3000)[:100]
-    recalls = [recall(both._through(poor.graph, effort, queries, 100), poor.exact.search(queries, 100))
+    recalls = [recall(both._search_graph(poor.graph, effort, queries, 100), poor.exact.search(queries, 100))
                for effort in both._EFFORTS]  # fmt: skip
     assert recalls == sorted(recalls)
     assert recalls[0] < recalls[4] < recalls[-1] < 1
     for wanted, expected in ((0.0, 100), (recalls[4], both._EFFORTS[4]), (1.0, 512)):
-        found = {both._effort(poor.graph, poor.exact, queries, wanted, first) for first in both._EFFORTS}
+        found = {both._least_effort(poor.graph, poor.exact, queries, wanted, first) for first in both._EFFORTS}
         assert {facts.effort for facts in found} == {expected}
         assert len(found) == 1
 

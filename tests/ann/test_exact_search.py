@@ -111,7 +111,7 @@ def test_a_search_on_a_card_equals_a_full_sort_with_ties_by_id(data: st.DataObje
         patch.setattr(Device, "keeps", lambda *_: kept)
         index = ExactIndex(vectors, CARD)
         found, expected = index.search(queries, k), ExactIndex(vectors, CPU).search(queries, k)
-    assert isinstance(index._vectors, CardTensor) == kept, "a card that cannot keep all vectors gets blocks of them"
+    assert isinstance(index._device_vectors, CardTensor) == kept, "a card that cannot keep all vectors gets blocks"
     assert np.array_equal(found.ids_NK, expected.ids_NK)
     assert np.array_equal(found.scores_NK, expected.scores_NK)
 
@@ -131,7 +131,7 @@ def test_a_card_that_cannot_keep_all_vectors_gets_each_block_once_and_queries_to
 
     vectors = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
     index = ExactIndex(vectors, CARD)
-    index.__dict__["_vectors"] = Blocks()
+    index.__dict__["_device_vectors"] = Blocks()
     copied: list[int] = []
     monkeypatch.setattr(exact, "put", lambda array, device: copied.append(len(array)) or put(array, device))
     index.search(vectors[:9], 4)
@@ -156,7 +156,7 @@ def test_the_largest_of_groups_are_the_largest(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         torch.Tensor, "topk", lambda own, *a, **b: ranked.append(tuple(own.shape)) or topk(own, *a, **b)
     )
-    values, ids = exact._largest(scores, 7)
+    values, ids = exact._grouped_topk(scores, 7)
     assert ranked == [(30, 100), (30, 28)], "all 400 scores are ranked in no row"
     assert torch.equal(values, topk(scores, 7, dim=1).values)
     assert torch.equal(scores.gather(1, ids), values)
@@ -164,4 +164,4 @@ def test_the_largest_of_groups_are_the_largest(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_of_very_many_equal_scores_the_first_are_best() -> None:
-    assert exact._best(torch.zeros(2, 70_000), 3).tolist() == [[0, 1, 2]] * 2
+    assert exact._top_columns(torch.zeros(2, 70_000), 3).tolist() == [[0, 1, 2]] * 2

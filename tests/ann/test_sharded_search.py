@@ -81,7 +81,7 @@ def test_graphs_of_the_parts_find_nearly_all() -> None:
 def test_a_process_keeps_its_own_labels_only() -> None:
     labels_LD, _ = vectors(41, 0)
     index = ShardedIndex(Exact(), labels_LD, World(rank=1, size=4))
-    own = index._own
+    own = index._shard
     assert own is not None
     assert (index.size, own.size) == (41, 10)
     assert not isinstance(spread(Exact(), labels_LD, ALONE), ShardedIndex)

@@ -92,7 +92,7 @@ def test_signatures_are_those_of_a_loop(at_once: int, monkeypatch: pytest.Monkey
     words, rows = Words.of(texts), [0, 1, 3, 4, 5, 6, 7]
     found = signatures(words, np.array(rows))
     for row, own in zip(rows, found.tolist(), strict=True):
-        hashes = words.known[words.numbers][words.indptr[row] : words.indptr[row + 1]].tolist()
+        hashes = words.vocabulary[words.numbers][words.indptr[row] : words.indptr[row + 1]].tolist()
         for place, value in enumerate(own):
             multiplier, offset = (derive(root, "minhash", place) for root in (0, 1))
             assert value == min((h * (multiplier | 1) + offset) % 2**64 >> 32 for h in hashes)
@@ -109,7 +109,7 @@ def test_candidates_are_those_of_a_loop(keys: int) -> None:
         own = seen.setdefault(key, [])
         expected |= {own[0] * 200 + text, own[-1] * 200 + text} if own else set()
         own.append(text)
-    assert sorted(module._neighbours(np.array(drawn, np.uint64)).tolist()) == sorted(expected)
+    assert sorted(module._candidate_pairs(np.array(drawn, np.uint64)).tolist()) == sorted(expected)
 
 
 def test_order_of_words_case_and_punctuation_do_not_matter_and_texts_without_words_are_alone(tmp_path: Path) -> None:

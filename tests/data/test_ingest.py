@@ -216,7 +216,7 @@ def test_memory_does_not_grow_with_the_number_of_rows(
 ) -> None:
     monkeypatch.setattr(IngestConfig, "read_options", lambda self: ReadOptions(block_bytes=4096))
     monkeypatch.setattr(tables, "_ROWS", 64)
-    monkeypatch.setattr(splits, "_HELD", 256)
+    monkeypatch.setattr(splits, "_BUFFERED", 256)
     small, large = small_world(1_000), small_world(4_000)
     folders = [write_world(tmp_path / name, layout, world) for name, world in (("small", small), ("large", large))]
     read_world(folders[0])  # imports and caches of the first use are not part of the comparison

@@ -16,7 +16,7 @@ from tests.conftest import ToyWorld
 from tests.data.worlds import read_world
 from xc_core.data import nearness as module
 from xc_core.data.corpus import Corpus
-from xc_core.data.nearness import _Parts, is_nearer, nearest, nearness, sentence, warning
+from xc_core.data.nearness import _DenseAndSparse, is_nearer, nearest, nearness, sentence, warning
 
 
 def naive_nearest(queries: list[str], train: list[str]) -> list[float]:
@@ -64,7 +64,7 @@ def test_the_highest_products_are_those_of_whole_matrices_to_the_bit(seed: int) 
     """The sparse part is added only where it can raise the result; rows without any, and known results, stay."""
     random = np.random.default_rng(seed)
     query, block = (
-        _Parts(
+        _DenseAndSparse(
             (random.random((size, 6)) * (random.random((size, 6)) < 0.5)).astype(np.float32),
             random_array((size, 90), density=0.05, format="csr", dtype=np.float32, rng=random),
         )

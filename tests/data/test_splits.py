@@ -68,7 +68,7 @@ def naive_repeat(uids: list[str]) -> tuple[int, int] | None:
 @given(st.lists(st.integers(0, 60), max_size=60), st.integers(1, 20), st.sampled_from((0, 7, 1000)))
 def test_the_first_repeat_is_found_however_rows_come_in(numbers: list[int], step: int, held: int) -> None:
     uids = [f"u{number}" for number in numbers]
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(splits, "_HELD", held):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(splits, "_BUFFERED", held):
         distinct = Distinct(Path(folder) / "uids")
         for start in range(0, len(uids), step):
             distinct.add(digests(uids[start : start + step]))
@@ -80,7 +80,7 @@ def test_the_first_repeat_is_found_however_rows_come_in(numbers: list[int], step
 @pytest.mark.parametrize("buckets", [1, 2, 64])
 def test_the_number_of_buckets_does_not_matter(tmp_path: Path, buckets: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits, "_BUCKETS", buckets)
-    monkeypatch.setattr(splits, "_HELD", 100)
+    monkeypatch.setattr(splits, "_BUFFERED", 100)
     uids = [str(i) for i in range(500)]
     for row, earlier in ((400, 3), (250, 7), (300, 299)):
         uids[row] = uids[earlier]

@@ -28,16 +28,16 @@ def naive(texts: list[str]) -> list[dict[int, int]]:
 
 
 def counted(words: Words) -> list[dict[int, int]]:
-    flat = list(zip(words.known[words.numbers].tolist(), words.counts.tolist(), strict=True))
+    flat = list(zip(words.vocabulary[words.numbers].tolist(), words.counts.tolist(), strict=True))
     return [dict(flat[start:end]) for start, end in zip(words.indptr[:-1], words.indptr[1:], strict=True)]
 
 
 @pytest.mark.parametrize("kept", [1, 2, 1000])
 def test_they_are_those_of_loops_however_many_hashes_are_kept(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST", kept)
-    module._known.clear()
+    monkeypatch.setattr(module, "_MOST_CACHED", kept)
+    module._hash_cache.clear()
     found = counted(Words.of(TEXTS))
-    assert len(module._known) <= kept
+    assert len(module._hash_cache) <= kept
     assert found == naive(TEXTS)
 
 
@@ -70,15 +70,17 @@ def test_no_texts_and_texts_without_words() -> None:
 
 def test_hashes_ascend_within_a_text_and_never_change() -> None:
     words = Words.of(["b a", "a"])
-    assert words.known[words.numbers].tolist() == [
-        *sorted(words.known[words.numbers][:2].tolist()),
-        int(words.known[words.numbers][2]),
+    assert words.vocabulary[words.numbers].tolist() == [
+        *sorted(words.vocabulary[words.numbers][:2].tolist()),
+        int(words.vocabulary[words.numbers][2]),
     ]
-    assert int(words.known[words.numbers][2]) == int.from_bytes(hashlib.blake2b(b"a", digest_size=8).digest(), "little")
+    assert int(words.vocabulary[words.numbers][2]) == int.from_bytes(
+        hashlib.blake2b(b"a", digest_size=8).digest(), "little"
+    )
 
 
 def test_more_texts_than_16_bits_can_number() -> None:
     words = Words.of([*["a"] * 65_536, "b c", "a"])
     assert len(words) == 65_538
     assert words.indptr[[1, 65_536, 65_537, 65_538]].tolist() == [1, 65_536, 65_538, 65_539]
-    assert words.known[words.numbers][-1] == words.known[words.numbers][0]
+    assert words.vocabulary[words.numbers][-1] == words.vocabulary[words.numbers][0]

@@ -58,7 +58,7 @@ def gradients(encoder: Encoder, encode: Callable[[], Tensor]) -> tuple[Tensor, d
 def test_vectors_and_gradients_are_those_of_transformers(pooling: str, changes: dict[str, Any]) -> None:
     encoder = made(pooling=pooling, **changes)
     expected, theirs = gradients(encoder, lambda: encoder(IDS_BT, MASK_BT))
-    found, ours = gradients(encoder, lambda: encoder.together(in_groups(IDS_BT, MASK_BT)))
+    found, ours = gradients(encoder, lambda: encoder.forward_unpadded(in_groups(IDS_BT, MASK_BT)))
     whole = MASK_BT.any(1)
     torch.testing.assert_close(found[whole], expected[whole], rtol=0, atol=1e-6)
     assert found.isfinite().all()
@@ -69,7 +69,7 @@ def test_vectors_and_gradients_are_those_of_transformers(pooling: str, changes: 
 
 def test_all_groups_are_encoded_again_for_their_gradient() -> None:
     encoder, groups = made(), in_groups(IDS_BT, MASK_BT)
-    _, expected = gradients(encoder, lambda: encoder.together(groups))
+    _, expected = gradients(encoder, lambda: encoder.forward_unpadded(groups))
     cached = embed.Cached(encoder, embed.Passes([groups], torch.arange(len(MASK_BT))))
     gradients(encoder, lambda: cached.vectors_UD)
     cached.backward()
@@ -79,10 +79,10 @@ def test_all_groups_are_encoded_again_for_their_gradient() -> None:
 
 def test_the_tokens_of_a_text_read_no_other_text_and_no_padding() -> None:
     encoder = made().eval()
-    whole = encoder.together([group(IDS_BT, MASK_BT)])
+    whole = encoder.forward_unpadded([group(IDS_BT, MASK_BT)])
     for row in (0, 1, 3, 4):
         length = int(MASK_BT[row].sum())
-        alone = encoder.together([group(IDS_BT[row : row + 1, :length], MASK_BT[row : row + 1, :length])])
+        alone = encoder.forward_unpadded([group(IDS_BT[row : row + 1, :length], MASK_BT[row : row + 1, :length])])
         torch.testing.assert_close(whole[row : row + 1], alone, rtol=0, atol=1e-6)
 
 
@@ -96,7 +96,7 @@ def test_in_bf16_sums_and_normalisations_are_in_fp32(monkeypatch: pytest.MonkeyP
     with torch.no_grad():
         exact = encoder(ids_BT, mask_BT)
         with half.autocast():
-            ours, theirs = half.together([group(ids_BT, mask_BT)]), half(ids_BT, mask_BT)
+            ours, theirs = half.forward_unpadded([group(ids_BT, mask_BT)]), half(ids_BT, mask_BT)
     assert 0 < (ours - exact).norm() < 1.2 * (theirs - exact).norm()
     assert len(sums) == 5
     assert all(given.dtype == torch.float32 and not torch.equal(given, given.bfloat16().float()) for given in sums)
@@ -111,13 +111,13 @@ def test_attention_on_a_card_is_by_the_kernels_that_were_fastest(monkeypatch: py
         return flat.hidden_states(*given)
 
     monkeypatch.setattr(transformer, "hidden_states", noted)
-    made().together(in_groups(IDS_BT, MASK_BT))
+    made().forward_unpadded(in_groups(IDS_BT, MASK_BT))
     assert allowed == [[True, True, False, False]]
 
 
 def test_a_token_may_have_the_id_of_padding() -> None:
     batch = TokenBatch(np.array([[5, 0, 7], [3, 0, 0]]), np.array([3, 1]))
-    found = embed._group(made(), batch)
+    found = embed._unpadded_group(made(), batch)
     assert (found.tokens_M.tolist(), found.places_M.tolist()) == ([5, 0, 7, 3], [0, 1, 2, 3])
 
 

@@ -27,7 +27,7 @@ from xc_core.encoders import (
     save_encoder,
 )
 from xc_core.encoders.base import Precision
-from xc_core.encoders.packed import Map, PackedBert, multiplies_packed_bf16, packed, packs
+from xc_core.encoders.packed import PackedBert, TensorMap, multiplies_packed_bf16, packed, packs
 from xc_core.errors import CorruptError
 from xc_core.shapes import I64
 
@@ -159,7 +159,7 @@ def test_products_in_bf16_are_tried_once(monkeypatch: pytest.MonkeyPatch, suppor
     """torch refuses the layout of bf16 weights on a CPU without such products."""
     tried = []
 
-    def product(weight_OI: Tensor, bias_O: Tensor) -> Map:
+    def product(weight_OI: Tensor, bias_O: Tensor) -> TensorMap:
         tried.append(weight_OI.dtype)
         if not supported:
             raise RuntimeError("bf16 path needs the cpu support avx512bw")

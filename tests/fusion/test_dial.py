@@ -12,7 +12,7 @@ import pytest
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import UsageError
 from xc_core.fusion import FittedFusion, Inputs, Sum, summed
-from xc_core.fusion.dial import POWERS, TAILS, Dial, Position, _curve, _default, _measured, fit_dial
+from xc_core.fusion.dial import POWERS, TAILS, Dial, DialFigures, _curve, _default_tail, _measure, fit_dial
 from xc_core.shapes import F32, F64, I32, PAD_ID, Shortlist
 
 LABELS = 40
@@ -83,7 +83,7 @@ def test_psp_rises_and_p_falls_with_the_dial() -> None:
     assert curve[-1]["PSP_at_5"] > curve[0]["PSP_at_5"] + 1.5
     ids, scores, truth, weights = world()
     short = Shortlist.ranked(ids, scores)
-    found = [_measured(replace(dial, reach=power), 1.0, short, truth, weights).PSP_at_5 for power in POWERS]
+    found = [_measure(replace(dial, reach=power), 1.0, short, truth, weights).PSP_at_5 for power in POWERS]
     assert curve[-1]["PSP_at_5"] == max(found)
     assert dial.reach in (0.75, 1.0, 1.25), "theory says 1"
 
@@ -92,7 +92,7 @@ def test_on_new_documents_1_is_better_in_psp_and_0_in_p() -> None:
     dial, _ = fitted()
     ids, scores, truth, weights = world(seed=1)
     short = Shortlist.ranked(ids, scores)
-    low, high = (_measured(dial, tail, short, truth, weights) for tail in (0.0, 1.0))
+    low, high = (_measure(dial, tail, short, truth, weights) for tail in (0.0, 1.0))
     assert low.P_at_1 > high.P_at_1 + 3
     assert high.PSP_at_5 > low.PSP_at_5 + 1.5
 
@@ -117,7 +117,7 @@ def test_a_score_that_tells_nothing_has_no_dial() -> None:
 @pytest.mark.parametrize(("cost", "expected"), [(0.0, 0.0), (0.1, 0.1), (1.0, 0.2), (2.0, 0.4), (50.0, 0.4)])
 def test_the_default_is_the_last_position_before_p_falls_by_more_than_the_cost(cost: float, expected: float) -> None:
     figures = [50.0, 50.5, 49.0, 48.4, 49.5]
-    assert _default([Position(at / 10, own, 0, 0) for at, own in enumerate(figures)], cost) == expected
+    assert _default_tail([DialFigures(at / 10, own, 0, 0) for at, own in enumerate(figures)], cost) == expected
 
 
 def test_a_cost_moves_the_default() -> None:

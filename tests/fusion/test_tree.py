@@ -170,7 +170,7 @@ def test_a_level_has_one_split_per_node_and_none_for_the_pairs_of_finished_leave
     assert growth.level == [1, 2]
     growth.level = [2]
     (column,) = growth.columns
-    assert len(growth._best(column, np.where(growth.node_M == 2, 0, 1)).gain_J) == 1
+    assert len(growth._best_splits(column, np.where(growth.node_M == 2, 0, 1)).gain_J) == 1
 
 
 def test_constant_features_give_one_leaf() -> None:

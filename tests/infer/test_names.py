@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 
 from tests.bounded import bounded, scratch
-from xc_core.infer.names import Names, label_names
+from xc_core.infer.names import LabelNames, label_names
 
 SOME = ["", "river", "naïve – \u202e名", "river"]
 
 
 def test_names_behave_as_a_list() -> None:
-    names = Names(pl.Series(SOME))
+    names = LabelNames(pl.Series(SOME))
     assert names == SOME and [*names] == SOME and len(names) == 4
     assert names[2] == SOME[2] and names[-1] == "river" and names[1:3] == SOME[1:3] and names.index("river") == 1
     assert names != SOME[:3] and names != [*SOME[:3], "sea"] and names != "river"

@@ -238,7 +238,7 @@ def test_cells_of_neighbours_are_fitted_in_as_many_rounds_as_faiss_makes_and_fil
     """The plan counted 25 rounds, the default of faiss's k-means alone, and no filling."""
     case = Case(RECIPES["house"], LARGE, WIDTH)
     built: Any = Ivf().build(np.random.default_rng(0).standard_normal((100, 8), np.float32))
-    rounds, cells, made = built.inner.cp.niter, Ivf().cells(LARGE.published), LARGE.folds(case.recipe)
+    rounds, cells, made = built.index.cp.niter, Ivf().cells(LARGE.published), LARGE.folds(case.recipe)
     _, fits = searches(case)["scores"]
     assert (fits.queries, fits.among) == (len(made) * rounds * POINTS * cells + sum(made), cells)
 

@@ -238,7 +238,7 @@ def test_how_many_nodes_are_fitted_together_does_not_matter(together: int, monke
 
 
 def test_nodes_are_fitted_together_up_to_a_number_of_pairs() -> None:
-    groups = tree_growth._together(np.array([3, 20_000, 16_384, 5, 8_000, 8_000]))
+    groups = tree_growth._node_groups(np.array([3, 20_000, 16_384, 5, 8_000, 8_000]))
     assert [group.tolist() for group in groups] == [[1], [2], [4, 5], [3, 0]]
 
 

@@ -24,7 +24,7 @@ from xc_core.distributed import ALONE
 from xc_core.errors import StorageError, UnavailableError
 from xc_core.losses import Bce
 from xc_core.train import checkpoint
-from xc_core.train.checkpoint import Checkpoints, _on_cpu, _rows
+from xc_core.train.checkpoint import Checkpoints, _changed_rows, _on_cpu
 from xc_core.train.state import History, Position
 
 LABELS, WIDTH = 40, 6
@@ -281,7 +281,7 @@ def test_a_process_without_labels_has_nothing_to_write() -> None:
     table = LabelTable(torch.zeros(0, 3), TableConfig())
     task: Any = SimpleNamespace(tables=lambda: {"t/": table})
     assert table.row_bytes == 0
-    parts = list(_rows(task, ALONE, since_start=True))
+    parts = list(_changed_rows(task, ALONE, since_start=True))
     assert [len(part["t/labels"]) for part in parts] in ([], [0])
 
 

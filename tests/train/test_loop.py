@@ -164,8 +164,8 @@ def test_a_fraction_of_an_epoch_is_its_share_of_batches_rounded_up(epochs: float
 
 def test_rounding_noise_adds_no_batch() -> None:
     """1.1 epochs of 10 batches are 11 batches, though 1.1 - 1 is a little more than 0.1."""
-    assert loop._whole(10 * (1.1 - 1)) == 1
-    assert loop._whole(10 * 0.31) == 4
+    assert loop._round_up(10 * (1.1 - 1)) == 1
+    assert loop._round_up(10 * 0.31) == 4
 
 
 @given(crashes=st.sets(st.integers(0, 11), min_size=1, max_size=4), epochs=st.sampled_from([2.5, 3]))

@@ -187,7 +187,7 @@ def test_texts_are_encoded_before_the_first_step_without_a_wait_but_for_their_ve
     cpu.start_epoch(0)
     monkeypatch.setattr("xc_core.encoders.embed.fetched", lambda tensor: tensor.raw.numpy)
     with unread():
-        card._begin()
+        card._initialise()
     assert_same_state(card, cpu)
 
 
@@ -200,7 +200,7 @@ def test_vectors_are_copied_from_a_card_only_if_a_refresh_reads_them(
     read: list[int] = []
     bank = Bank.numpy
     monkeypatch.setattr(Bank, "numpy", lambda self: read.append(1) or bank(self))
-    monkeypatch.setattr(EncoderTask, "_theorem", lambda self, epoch, clusters: {})
+    monkeypatch.setattr(EncoderTask, "_theorem_figures", lambda self, epoch, clusters: {})
     take_steps(task)
     figures = task.start_epoch(epoch)
     assert bool(figures) == bool(copies)

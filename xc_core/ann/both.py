@@ -71,7 +71,7 @@ class BothIndex(HasAlwaysExact, HasExactly, HasExtended):
         """Return the k best labels of each query: approximately for up to ``facts.most`` queries, exactly for more."""
         if len(queries_BD) > self.facts.most or not 0 < k <= self.facts.effort:
             return self.exact.search(queries_BD, k)
-        return _through(self.graph, self.facts.effort, checked(queries_BD, self.width, k), k)
+        return _search_graph(self.graph, self.facts.effort, checked(queries_BD, self.width, k), k)
 
     @property
     def always_exact(self) -> bool:
@@ -87,7 +87,8 @@ class BothIndex(HasAlwaysExact, HasExactly, HasExtended):
         graph, part = _FAISS.clone_index(self.graph), self.part
         with _one_thread():
             add(graph, np.ascontiguousarray(vectors_ND, np.float32))
-        return _measured(np.concatenate([self.exact.vectors_LD, vectors_ND]), graph, part, self.facts.effort)
+        all_LD = np.concatenate([self.exact.vectors_LD, vectors_ND])
+        return _with_measured_effort(all_LD, graph, part, self.facts.effort)
 
     def save(self, folder: Path) -> None:
         """Write vectors, graph and facts."""
@@ -121,7 +122,7 @@ class Both(IndexPart):
         with _one_thread():
             graph.train(vectors_LD)
             add(graph, vectors_LD)
-        return _measured(vectors_LD, graph, self)
+        return _with_measured_effort(vectors_LD, graph, self)
 
     def load(self, folder: Path, width: int) -> Index:
         """Read the graph; the vectors are memory-mapped."""
@@ -133,38 +134,39 @@ class Both(IndexPart):
         return BothIndex(exact, graph, facts, self)
 
 
-def _measured(vectors_LD: F32, graph: Any, part: Both, first: int = _EFFORTS[0]) -> BothIndex:
+def _with_measured_effort(vectors_LD: F32, graph: Any, part: Both, first: int = _EFFORTS[0]) -> BothIndex:
     """Return the index with the effort that its recall needs, measured with some of its vectors as queries."""
     exact = ExactIndex(vectors_LD)
     rows = generator(0, "graph").choice(exact.size, min(_SAMPLE, exact.size), replace=False)
-    return BothIndex(exact, graph, _effort(graph, exact, vectors_LD[np.sort(rows)], part.recall, first), part)
+    return BothIndex(exact, graph, _least_effort(graph, exact, vectors_LD[np.sort(rows)], part.recall, first), part)
 
 
-def _through(graph: Any, effort: int, queries_BD: F32, k: int) -> Shortlist:
-    how = _FAISS.SearchParametersHNSW(efSearch=effort)
-    scores, ids = graph.search(queries_BD, min(k, graph.ntotal), params=how)
+def _search_graph(graph: Any, effort: int, queries_BD: F32, k: int) -> Shortlist:
+    parameters = _FAISS.SearchParametersHNSW(efSearch=effort)
+    scores, ids = graph.search(queries_BD, min(k, graph.ntotal), params=parameters)
     return Shortlist.ranked(ids.astype(np.int64), scores).top(k)
 
 
-def _effort(graph: Any, exact: ExactIndex, queries_SD: F32, wanted: float, first: int) -> GraphFacts:
-    """Return the least effort whose recall is at least ``wanted``; if none has it, the largest, and no queries.
+def _least_effort(graph: Any, exact: ExactIndex, queries_SD: F32, target: float, first: int) -> GraphFacts:
+    """Return the least effort whose recall reaches ``target``; if none does, the largest effort, for no queries.
 
     The search begins at the effort ``first`` and goes up, or down while the recall, which rises with effort, suffices.
     """
     true = exact.search(queries_SD, _FOUND)
 
-    def tried(at: int) -> GraphFacts:
+    def measure(index: int) -> GraphFacts:
         _FAISS.cvar.hnsw_stats.reset()
-        found = recall(_through(graph, _EFFORTS[at], queries_SD, _FOUND), true)
+        measured = recall(_search_graph(graph, _EFFORTS[index], queries_SD, _FOUND), true)
         compared = _FAISS.cvar.hnsw_stats.ndis / len(queries_SD)
-        return GraphFacts(_EFFORTS[at], found, few(exact.size, exact.width, compared) if found >= wanted else 0)
+        queries = few(exact.size, exact.width, compared) if measured >= target else 0
+        return GraphFacts(_EFFORTS[index], measured, queries)
 
-    at = min(bisect_left(_EFFORTS, first), len(_EFFORTS) - 1)
-    best, down = tried(at), at - 1
-    while best.recall < wanted and at + 1 < len(_EFFORTS):
-        at, down = at + 1, -1
-        best = tried(at)
-    while best.recall >= wanted and down >= 0 and (lower := tried(down)).recall >= wanted:
+    index = min(bisect_left(_EFFORTS, first), len(_EFFORTS) - 1)
+    best, down = measure(index), index - 1
+    while best.recall < target and index + 1 < len(_EFFORTS):
+        index, down = index + 1, -1
+        best = measure(index)
+    while best.recall >= target and down >= 0 and (lower := measure(down)).recall >= target:
         best, down = lower, down - 1
     return best
 

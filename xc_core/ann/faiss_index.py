@@ -35,26 +35,26 @@ def even_lengths(vectors_LD: F32) -> F32:
 
 
 class FaissIndex(HasExactly, HasExtended):
-    """A faiss index over vectors of width ``width``; inside, vectors may have one more coordinate."""
+    """A faiss index (``index``) over vectors of width ``width``; in it, vectors may have one more coordinate."""
 
     vectors_LD = None
 
-    def __init__(self, inner: Any, width: int, part: IndexPart) -> None:
-        self.inner, self.width, self.size, self.part = inner, width, int(inner.ntotal), part
+    def __init__(self, index: Any, width: int, part: IndexPart) -> None:
+        self.index, self.width, self.size, self.part = index, width, int(index.ntotal), part
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query, approximately."""
         queries = checked(queries_BD, self.width, k)
-        if self.inner.d > self.width:
+        if self.index.d > self.width:
             queries = np.pad(queries, ((0, 0), (0, 1)))
-        scores, ids = self.inner.search(queries, min(k, self.size))
+        scores, ids = self.index.search(queries, min(k, self.size))
         return Shortlist.ranked(ids.astype(np.int64), scores).top(k)
 
     def exactly(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query by exact search over the vectors in the index, block by block."""
         best = Shortlist.nothing(len(queries_BD))
         for rows in spans(self.size, _ROWS_AT_ONCE):
-            block_UD = self.inner.reconstruct_batch(np.arange(rows.start, rows.stop))[:, : self.width]
+            block_UD = self.index.reconstruct_batch(np.arange(rows.start, rows.stop))[:, : self.width]
             found = ExactIndex(np.ascontiguousarray(block_UD)).search(queries_BD, min(k, len(block_UD)))
             ids = np.concatenate([best.ids_NK, found.ids_NK + rows.start], axis=1)
             best = Shortlist.ranked(ids, np.concatenate([best.scores_NK, found.scores_NK], axis=1)).top(k)
@@ -62,13 +62,13 @@ class FaissIndex(HasExactly, HasExtended):
 
     def extended(self, vectors_ND: F32) -> FaissIndex | None:
         """Return a copy with more vectors."""
-        inner = faiss.clone_index(self.inner)
-        inner.add(np.ascontiguousarray(vectors_ND, np.float32))
-        return type(self)(inner, self.width, self.part)
+        index = faiss.clone_index(self.index)
+        index.add(np.ascontiguousarray(vectors_ND, np.float32))
+        return type(self)(index, self.width, self.part)
 
     def save(self, folder: Path) -> None:
         """Write faiss's own file."""
-        faiss.write_index(self.inner, str(folder / "index.faiss"))
+        faiss.write_index(self.index, str(folder / "index.faiss"))
 
 
 def read(folder: Path) -> Any:

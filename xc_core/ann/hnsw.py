@@ -35,14 +35,14 @@ class Hnsw(IndexPart):
         at_most(self, links=1024, build_effort=1_000_000, search_effort=1_000_000)
 
     def _built(self, vectors_LD: F32) -> Index:
-        inner = faiss.IndexHNSWFlat(vectors_LD.shape[1], self.links, faiss.METRIC_INNER_PRODUCT)
-        inner.hnsw.efConstruction = self.build_effort
-        inner.hnsw.efSearch = self.search_effort
-        add(inner, vectors_LD)
-        return FaissIndex(inner, vectors_LD.shape[1], self)
+        graph = faiss.IndexHNSWFlat(vectors_LD.shape[1], self.links, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = self.build_effort
+        graph.hnsw.efSearch = self.search_effort
+        add(graph, vectors_LD)
+        return FaissIndex(graph, vectors_LD.shape[1], self)
 
     def load(self, folder: Path, width: int) -> Index:
         """Read the graph."""
-        inner = read(folder)
-        inner.hnsw.efSearch = self.search_effort
-        return FaissIndex(inner, width, self)
+        graph = read(folder)
+        graph.hnsw.efSearch = self.search_effort
+        return FaissIndex(graph, width, self)

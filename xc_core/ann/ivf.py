@@ -25,8 +25,8 @@ class Cells(FaissIndex):
 
     def extended(self, vectors_ND: F32) -> FaissIndex | None:
         """Return a copy with more vectors; None unless these and those in the index are all equally long."""
-        one_1D = self.inner.reconstruct_n(0, 1)
-        if one_1D.shape[1] > self.width or even_lengths(np.concatenate([one_1D, vectors_ND])).shape[1] > self.width:
+        first_1D = self.index.reconstruct_n(0, 1)
+        if first_1D.shape[1] > self.width or even_lengths(np.concatenate([first_1D, vectors_ND])).shape[1] > self.width:
             return None
         return super().extended(vectors_ND)
 
@@ -35,11 +35,11 @@ class Cells(FaissIndex):
 
         Without the list, of 8 bytes per vector, faiss looks through all cells for each block of vectors.
         """
-        self.inner.make_direct_map()
+        self.index.make_direct_map()
         try:
             return super().exactly(queries_BD, k)
         finally:
-            self.inner.make_direct_map(False)
+            self.index.make_direct_map(False)
 
 
 @INDEXES.register("ivf")
@@ -72,17 +72,17 @@ class Ivf(IndexPart):
             raise ConfigError(f"{lists} lists for {len(vectors)} vectors", expected="at most as many", do="lower lists")
         if self.lists and self.probes > lists:
             raise ConfigError(f"{self.probes} probes of {lists} lists", expected="at most as many", do="lower probes")
-        cells = faiss.IndexFlatIP(vectors.shape[1])
-        inner = faiss.IndexIVFFlat(cells, vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
-        inner.cp.seed = derive(self.seed, "ivf") % (1 << 31)
-        inner.cp.min_points_per_centroid, inner.cp.max_points_per_centroid = 1, POINTS
-        inner.train(vectors)
-        inner.add(vectors)
-        inner.nprobe = min(self.probes, lists)
-        return Cells(inner, vectors_LD.shape[1], self)
+        quantizer = faiss.IndexFlatIP(vectors.shape[1])
+        index = faiss.IndexIVFFlat(quantizer, vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
+        index.cp.seed = derive(self.seed, "ivf") % (1 << 31)
+        index.cp.min_points_per_centroid, index.cp.max_points_per_centroid = 1, POINTS
+        index.train(vectors)
+        index.add(vectors)
+        index.nprobe = min(self.probes, lists)
+        return Cells(index, vectors_LD.shape[1], self)
 
     def load(self, folder: Path, width: int) -> Index:
         """Read the cells."""
-        inner = read(folder)
-        inner.nprobe = min(self.probes, inner.nlist)
-        return Cells(inner, width, self)
+        index = read(folder)
+        index.nprobe = min(self.probes, index.nlist)
+        return Cells(index, width, self)

@@ -37,8 +37,8 @@ class ShardedIndex:
     def __init__(self, part: IndexPart, vectors_LD: F32, world: World) -> None:
         self.world = world
         self.size, self.width = vectors_LD.shape
-        own_UD = vectors_LD[world.rank :: world.size]
-        self._own = part.build(own_UD) if len(own_UD) else None
+        shard_UD = vectors_LD[world.rank :: world.size]
+        self._shard = part.build(shard_UD) if len(shard_UD) else None
 
     def search(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of each query; equal scores by rising label id.
@@ -46,19 +46,19 @@ class ShardedIndex:
         Raises ConfigError for a k below 1 or queries of another shape, UnavailableError if a process has ended.
         """
         starts = range(0, max(len(queries_BD), 1), _QUERIES)
-        return Shortlist.stack([self._merged(queries_BD[at : at + _QUERIES], k) for at in starts])
+        return Shortlist.stack([self._merge(queries_BD[start : start + _QUERIES], k) for start in starts])
 
-    def _merged(self, queries_BD: F32, k: int) -> Shortlist:
+    def _merge(self, queries_BD: F32, k: int) -> Shortlist:
         """Exchange the best labels of each process, as many as any of them may have, and keep the k best."""
-        own = self._found(queries_BD, min(k, -(-self.size // self.world.size)))
-        ids_WBK = self.world.stacked(torch.from_numpy(np.ascontiguousarray(own.ids_NK))).numpy()
-        scores_WBK = self.world.stacked(torch.from_numpy(np.ascontiguousarray(own.scores_NK))).numpy()
+        local = self._search_shard(queries_BD, min(k, -(-self.size // self.world.size)))
+        ids_WBK = self.world.stacked(torch.from_numpy(np.ascontiguousarray(local.ids_NK))).numpy()
+        scores_WBK = self.world.stacked(torch.from_numpy(np.ascontiguousarray(local.scores_NK))).numpy()
         return Shortlist.ranked(np.concatenate([*ids_WBK], axis=1), np.concatenate([*scores_WBK], axis=1)).top(k)
 
-    def _found(self, queries_BD: F32, k: int) -> Shortlist:
+    def _search_shard(self, queries_BD: F32, k: int) -> Shortlist:
         """Return the k best labels of this process, by their ids among all labels."""
-        if self._own is None:
+        if self._shard is None:
             return Shortlist.nothing(len(queries_BD)).top(k)
-        found = self._own.search(queries_BD, k)
+        found = self._shard.search(queries_BD, k)
         labels_BK = np.where(found.filled_NK, found.ids_NK * self.world.size + self.world.rank, PAD_ID)
         return Shortlist(labels_BK.astype(np.int32), found.scores_NK)

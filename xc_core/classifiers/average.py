@@ -22,22 +22,22 @@ class TailMean:
         self.steps = 0
         """Steps since the start (s - t_0)."""
 
-    def leave(self, at: Tensor | slice, rows_UD: Tensor) -> None:
-        """Add the rows ``at`` with the values that they have had since they were last added; call before a change."""
-        sum_UD = self.sums.read(at)
-        sum_UD += rows_UD * (self.steps - self.last_L[at]).unsqueeze(1)
-        self.sums.write(at, sum_UD)
-        if isinstance(at, slice):
-            self.last_L[at] = self.steps
+    def accumulate(self, index: Tensor | slice, rows_UD: Tensor) -> None:
+        """Add the present rows ``index`` once for each step since they were last added; call it before they change."""
+        sum_UD = self.sums.read(index)
+        sum_UD += rows_UD * (self.steps - self.last_L[index]).unsqueeze(1)
+        self.sums.write(index, sum_UD)
+        if isinstance(index, slice):
+            self.last_L[index] = self.steps
         else:  # a number that is assigned at an index would be copied to a card, which waits for it
-            self.last_L.index_fill_(0, at, self.steps)
+            self.last_L.index_fill_(0, index, self.steps)
 
-    def of(self, rows_UD: Tensor, at: slice) -> Tensor:
-        """Return the means of the rows ``at`` (U x D), ``rows_UD`` being the rows now; these if there was no step."""
+    def of(self, rows_UD: Tensor, block: slice) -> Tensor:
+        """Return the means of the rows ``block`` (U x D), given their present values; these if there was no step."""
         if not self.steps:
             return rows_UD
-        since_U1 = (self.steps - self.last_L[at]).unsqueeze(1)
-        return (self.sums.read(at) + rows_UD * since_U1) / self.steps
+        since_U1 = (self.steps - self.last_L[block]).unsqueeze(1)
+        return (self.sums.read(block) + rows_UD * since_U1) / self.steps
 
     def per_row(self) -> dict[str, Tensor]:
         """Return the state that has an entry per row: the tensors themselves, no copies."""

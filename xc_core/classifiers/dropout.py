@@ -15,5 +15,5 @@ def dropped(doc_BD: Tensor, share: float, random: torch.Generator) -> Tensor:
     """
     if not share:
         return doc_BD
-    kept = torch.rand(doc_BD.shape, generator=random) >= share
-    return doc_BD * put(kept.numpy(), doc_BD.device) / (1 - share)
+    keep = torch.rand(doc_BD.shape, generator=random) >= share
+    return doc_BD * put(keep.numpy(), doc_BD.device) / (1 - share)

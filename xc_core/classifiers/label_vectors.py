@@ -23,11 +23,11 @@ class TableLabelVectors:
 
     def __getitem__(self, where: str) -> F32:
         """Return the present rows, or the label texts; a text has no bias."""
-        return self.head.vectors().cpu().numpy() if where == ROWS else self._wide(self.text_LD, 0.0)
+        return self.head.vectors().cpu().numpy() if where == ROWS else self._with_bias(self.text_LD, 0.0)
 
     def documents(self, doc_ND: F32) -> F32:
         """Return documents whose product with a row is their score."""
-        return self._wide(doc_ND, 1.0)
+        return self._with_bias(doc_ND, 1.0)
 
-    def _wide(self, vectors_ND: F32, last: float) -> F32:
+    def _with_bias(self, vectors_ND: F32, last: float) -> F32:
         return vectors_ND if self.head.bias is None else extended(vectors_ND, last)

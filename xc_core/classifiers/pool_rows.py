@@ -57,15 +57,15 @@ class PoolRows:
         else:
             out.copy_(slope_BU.to(kind).T @ doc_BD.to(kind))
         if self.length_U1 is not None:
-            self._through_length(out, self.length_U1)
+            self._backward_through_norm(out, self.length_U1)
         return out
 
-    def _through_length(self, gradient_UD: Tensor, length_U1: Tensor) -> None:
+    def _backward_through_norm(self, gradient_UD: Tensor, length_U1: Tensor) -> None:
         """Turn d(loss) / d(v) into d(loss) / d(w) in place, v = w / |w|: (g - v (v . g)) / |w|."""
-        for at in self.table.chunks(len(gradient_UD)):
-            gradient, length = gradient_UD[at], length_U1[at]
+        for chunk in self.table.chunks(len(gradient_UD)):
+            gradient, length = gradient_UD[chunk], length_U1[chunk]
             divisor = length.clamp_min(_LEAST)
-            along = torch.div(self.vectors_UD[at], divisor).mul_(gradient).sum(1, keepdim=True).neg_()
+            along = torch.div(self.vectors_UD[chunk], divisor).mul_(gradient).sum(1, keepdim=True).neg_()
             along.masked_fill_(length < _LEAST, 0.0)
-            unit = torch.div(self.rows_UD[at], length).masked_fill_(length == 0, 0.0)
+            unit = torch.div(self.rows_UD[chunk], length).masked_fill_(length == 0, 0.0)
             gradient.div_(divisor).add_(unit.mul_(along))

@@ -32,20 +32,20 @@ their mean square.
 """
 
 
-def rmsprop(state: RowState, at: Tensor | slice, square_U: Tensor, decay: float) -> Tensor:
+def rmsprop(state: RowState, index: Tensor | slice, square_U: Tensor, decay: float) -> Tensor:
     """v <- decay v + (1 - decay) g; divide by sqrt(v / (1 - decay^t)), t counting the row's steps."""
-    state.square_L[at] = decay * state.square_L[at] + (1 - decay) * square_U
-    unbiased = state.square_L[at] / (1 - decay ** state.steps_L[at].clamp_min(1).float())
+    state.square_L[index] = decay * state.square_L[index] + (1 - decay) * square_U
+    unbiased = state.square_L[index] / (1 - decay ** state.steps_L[index].clamp_min(1).float())
     return unbiased.sqrt().clamp_min(_TINY)
 
 
-def adagrad(state: RowState, at: Tensor | slice, square_U: Tensor, decay: float) -> Tensor:
+def adagrad(state: RowState, index: Tensor | slice, square_U: Tensor, decay: float) -> Tensor:
     """v <- v + g; divide by sqrt(v). Source: Duchi et al. (2011), with one v per row as in FBGEMM and TorchRec."""
-    state.square_L[at] += square_U
-    return state.square_L[at].sqrt().clamp_min(_TINY)
+    state.square_L[index] += square_U
+    return state.square_L[index].sqrt().clamp_min(_TINY)
 
 
-def sgd(state: RowState, at: Tensor | slice, square_U: Tensor, decay: float) -> None:
+def sgd(state: RowState, index: Tensor | slice, square_U: Tensor, decay: float) -> None:
     """Divide by nothing."""
 
 

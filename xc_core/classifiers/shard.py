@@ -38,8 +38,8 @@ class Shard:
 
     def owned(self, labels_U: I64) -> Bool:
         """Return True for labels of this process."""
-        found: Bool = labels_U % self.world.size == self.world.rank
-        return found
+        is_owned: Bool = labels_U % self.world.size == self.world.rank
+        return is_owned
 
     def places(self, labels_U: I64) -> I64:
         """Return the positions of this process's labels among its own."""
@@ -53,35 +53,35 @@ class Shard:
         """Return the pool without the labels of other processes."""
         return pool if self.whole else pool.only(pool.labels_U[self.owned(pool.labels_U)])
 
-    def columns(self, own_BU: Tensor, labels_U: I64) -> Tensor:
+    def columns(self, local_BU: Tensor, labels_U: I64) -> Tensor:
         """Return the columns of all ``labels_U``, given those of this process's labels. All processes call it."""
         if self.whole:
-            return own_BU
+            return local_BU
         owner_U = labels_U % self.world.size
-        padded = own_BU.new_zeros(len(own_BU), int(np.bincount(owner_U, minlength=self.world.size).max()))
-        padded[:, : own_BU.shape[1]] = own_BU
+        padded = local_BU.new_zeros(len(local_BU), int(np.bincount(owner_U, minlength=self.world.size).max()))
+        padded[:, : local_BU.shape[1]] = local_BU
         all_BV = torch.cat(tuple(self.world.stacked(padded)), dim=1)
         order = np.argsort(owner_U, kind="stable")  # process by process, each in the order of its labels
         rank_U = np.empty(len(order), np.int64)
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner_U, minlength=self.world.size))])
         rank_U[order] = np.arange(len(order)) - starts[owner_U[order]]
-        return all_BV[:, put(owner_U * padded.shape[1] + rank_U, own_BU.device)]
+        return all_BV[:, put(owner_U * padded.shape[1] + rank_U, local_BU.device)]
 
     def own_columns(self, all_BU: Tensor, labels_U: I64) -> Tensor:
         """Return the columns of this process's labels."""
         return all_BU if self.whole else all_BU[:, put(np.flatnonzero(self.owned(labels_U)), all_BU.device)]
 
-    def together(self, own_UD: Tensor, at: slice) -> Tensor:
-        """Return the rows at positions ``at`` of all processes in the order of labels, given this process's rows.
+    def gather(self, local_UD: Tensor, block: slice) -> Tensor:
+        """Return the rows of all processes at the positions ``block``, in the order of labels, given this process's.
 
         The last position may be one that this process does not have. All processes call it.
         """
         if self.whole:
-            return own_UD
-        padded = own_UD.new_zeros(at.stop - at.start, own_UD.shape[1])
-        padded[: len(own_UD)] = own_UD
-        rows = self.world.stacked(padded).transpose(0, 1).reshape(-1, own_UD.shape[1])
-        return rows[: self.size - at.start * self.world.size]
+            return local_UD
+        padded = local_UD.new_zeros(block.stop - block.start, local_UD.shape[1])
+        padded[: len(local_UD)] = local_UD
+        rows = self.world.stacked(padded).transpose(0, 1).reshape(-1, local_UD.shape[1])
+        return rows[: self.size - block.start * self.world.size]
 
 
 WHOLE: Final = Shard()

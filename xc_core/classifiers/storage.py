@@ -45,11 +45,11 @@ def stochastic(rows_UD: Tensor, seed: int, write: int) -> Tensor:
     16 random bits are added to the 16 bits that are cut off. They depend on ``seed``, the number ``write`` and the kind
     of device alone. Source: ELMO (ICML 2025), section 4; Gupta et al. (2015), stochastic rounding.
     """
-    bits = _noise(rows_UD, seed, write).add_(rows_UD.contiguous().view(torch.int32))
+    bits = _random_bits(rows_UD, seed, write).add_(rows_UD.contiguous().view(torch.int32))
     return bits.bitwise_right_shift_(16).to(torch.int16).view(torch.bfloat16)
 
 
-def _noise(rows_UD: Tensor, seed: int, write: int) -> Tensor:
+def _random_bits(rows_UD: Tensor, seed: int, write: int) -> Tensor:
     """Return 16 random bits (int32) for each number; a card draws its own, without a copy from the processor."""
     if not rows_UD.is_cpu:
         draws = torch_generator(seed, "rounding", write, device=rows_UD.device)
@@ -61,7 +61,8 @@ def _noise(rows_UD: Tensor, seed: int, write: int) -> Tensor:
 
 @dataclass
 class Mapping:
-    """An unnamed file that is memory-mapped; it disappears with the process. Its pages are released when many are in.
+    """An unnamed file that is memory-mapped; it disappears with the process. If many of its pages are resident, all are
+    released.
 
     A released page is written to the file, or read from it again, by the kernel: nothing is lost.
     """
@@ -86,7 +87,7 @@ class Mapping:
         mapped.madvise(mmap.MADV_RANDOM)
         return cls(mapped)
 
-    def used(self, rows: int, row_bytes: int, *, scattered: bool) -> None:
+    def count_access(self, rows: int, row_bytes: int, *, scattered: bool) -> None:
         """Count an access to ``rows``; release all pages if more than 2 GB may be resident."""
         self.touched += rows * (max(row_bytes, _PAGE) if scattered else row_bytes)
         if self.touched > RESIDENT:
@@ -129,55 +130,55 @@ class Rows:
         if self.storage == MEMORY:
             self.data_LD = self.data_LD.to(device)
 
-    def beside(self) -> Rows:
+    def zeros_like(self) -> Rows:
         """Return rows of zeros in float32, as many and in the same kind of storage."""
         return Rows(self.shape, self.data_LD.device, storage=self.storage, folder=self.folder)
 
-    def read(self, at: Tensor | slice, out: Tensor | None = None) -> Tensor:
+    def read(self, index: Tensor | slice, out: Tensor | None = None) -> Tensor:
         """Return rows as float32: a view if they are contiguous and stored as such, else a copy, in ``out`` if given.
 
         ``out`` may have more rows than needed.
         """
-        if isinstance(at, slice):
-            self._used(at.stop - at.start, scattered=False)
-            return self.data_LD[at].float()
-        self._used(len(at), scattered=True)
+        if isinstance(index, slice):
+            self._count_access(index.stop - index.start, scattered=False)
+            return self.data_LD[index].float()
+        self._count_access(len(index), scattered=True)
         if not self.exact:
-            return self.data_LD.index_select(0, at).float()
+            return self.data_LD.index_select(0, index).float()
         if out is None or out.requires_grad:
-            return self.data_LD.index_select(0, at)
-        return torch.index_select(self.data_LD, 0, at, out=out[: len(at)])
+            return self.data_LD.index_select(0, index)
+        return torch.index_select(self.data_LD, 0, index, out=out[: len(index)])
 
-    def write(self, at: Tensor | slice, rows_UD: Tensor) -> None:
+    def write(self, index: Tensor | slice, rows_UD: Tensor) -> None:
         """Store float32 rows; they are rounded at random if the storage is bfloat16."""
         value = rows_UD
         if not self.exact:
             value = stochastic(rows_UD, self.seed, self.writes)
             self.writes += 1
-        if isinstance(at, slice):
-            self._used(at.stop - at.start, scattered=False)
-            self.data_LD[at] = value
+        if isinstance(index, slice):
+            self._count_access(index.stop - index.start, scattered=False)
+            self.data_LD[index] = value
         else:
-            self._used(len(at), scattered=True)
-            self.data_LD.index_copy_(0, at, value)
+            self._count_access(len(index), scattered=True)
+            self.data_LD.index_copy_(0, index, value)
 
-    def subtract(self, at: Tensor, step_UD: Tensor) -> None:
+    def subtract(self, index: Tensor, step_UD: Tensor) -> None:
         """Subtract from float32 rows in place."""
-        self._used(len(at), scattered=True)
-        self.data_LD.index_add_(0, at, step_UD, alpha=-1.0)
+        self._count_access(len(index), scattered=True)
+        self.data_LD.index_add_(0, index, step_UD, alpha=-1.0)
 
-    def put(self, at: Tensor, rows_UD: Tensor) -> None:
+    def put(self, index: Tensor, rows_UD: Tensor) -> None:
         """Store float32 rows; to bfloat16 they are rounded to the nearest."""
-        self._used(len(at), scattered=True)
-        self.data_LD[at] = rows_UD.to(self.data_LD)
+        self._count_access(len(index), scattered=True)
+        self.data_LD[index] = rows_UD.to(self.data_LD)
 
     def fill(self, rows_LD: Tensor, factor: float = 1.0) -> None:
         """Store all rows, multiplied by ``factor``, block by block; to bfloat16 they are rounded to the nearest."""
-        for at in blocks(*self.shape):
-            part = rows_LD[at].to(self.data_LD.device)
-            self.data_LD[at] = part if factor == 1.0 else part.float() * factor
-            self._used(at.stop - at.start, scattered=False)
+        for block in blocks(*self.shape):
+            rows_UD = rows_LD[block].to(self.data_LD.device)
+            self.data_LD[block] = rows_UD if factor == 1.0 else rows_UD.float() * factor
+            self._count_access(block.stop - block.start, scattered=False)
 
-    def _used(self, rows: int, *, scattered: bool) -> None:
+    def _count_access(self, rows: int, *, scattered: bool) -> None:
         if self.mapping is not None:
-            self.mapping.used(rows, self.shape[1] * self.data_LD.element_size(), scattered=scattered)
+            self.mapping.count_access(rows, self.shape[1] * self.data_LD.element_size(), scattered=scattered)

@@ -94,8 +94,7 @@ class LabelTable:
             (size, width), device, storage=config.storage, precision=config.precision, folder=folder, seed=seed
         )
         self.filled = False
-        """True if the rows before the first step may be others than those that the table was built with, so that a
-        checkpoint needs all of them."""
+        """True if rows may have been replaced since the table was built, so that a checkpoint needs all of them."""
         self.state = RowState(size, device)
         self.changed_L = torch.zeros(size, dtype=torch.bool, device=device)
         """Rows that changed since the last checkpoint."""
@@ -108,7 +107,7 @@ class LabelTable:
         self.shard: Shard = WHOLE
         """The labels that the rows belong to."""
         self._buffers: dict[str, Tensor] = {}
-        self._chunk = torch.empty(max(_CHUNK // max(width, 1), 1), width)
+        self._scratch = torch.empty(max(_CHUNK // max(width, 1), 1), width)
 
     @property
     def rows_LD(self) -> Tensor:
@@ -152,28 +151,28 @@ class LabelTable:
 
         Fresh memory for every step would cost more than the step's gathers (page faults).
         """
-        found = self._buffers.get(name)
-        if found is None or len(found) < rows:
-            found = self._buffers[name] = torch.empty(rows, self.rows.shape[1], device=self.rows_LD.device)
-        return found[:rows]
+        buffer = self._buffers.get(name)
+        if buffer is None or len(buffer) < rows:
+            buffer = self._buffers[name] = torch.empty(rows, self.rows.shape[1], device=self.rows_LD.device)
+        return buffer[:rows]
 
     def vectors(self, rows_UD: Tensor) -> Tensor:
         """Return ``rows_UD`` as documents are scored against them, in float32: normalised if ``unit``."""
         return torch.nn.functional.normalize(rows_UD.float(), dim=1) if self.config.unit else rows_UD.float()
 
-    def released(self, at: slice, temperature: float) -> Tensor:
-        """Return the rows ``at`` as they are served: unit vectors, or rows whose products with documents are logits.
+    def released(self, block: slice, temperature: float) -> Tensor:
+        """Return the rows ``block`` as they are served: unit vectors, or rows whose products with documents are logits.
 
         Training divides products by ``temperature``; served rows that are no unit vectors are divided by it already.
         """
-        rows_UD = self.rows.read(at)
+        rows_UD = self.rows.read(block)
         if self.mean is not None:
-            rows_UD = self.mean.of(rows_UD, at)
+            rows_UD = self.mean.of(rows_UD, block)
         return self.vectors(rows_UD) if self.config.unit else rows_UD / temperature
 
     def average(self) -> None:
         """Serve the mean of the rows after each of the following steps, not the rows after the last one."""
-        self.mean = self.mean or TailMean(self.rows.beside())
+        self.mean = self.mean or TailMean(self.rows.zeros_like())
 
     def finish_step(self) -> None:
         """Count a step, after all of its updates."""
@@ -187,68 +186,68 @@ class LabelTable:
         mean square g of the row's gradient. A row whose gradient is 0 keeps its value and its state.
         """
         if not gradient_UD.is_cpu:
-            self._update_unread(labels_U, gradient_UD, scale)
+            self._update_on_card(labels_U, gradient_UD, scale)
             return
         square_U = self._mean_squares(gradient_UD)
-        moved = square_U != 0  # also if it is not a number, so that the next loss of the row shows it
-        chosen = None
-        if not moved.all():
-            chosen = moved.nonzero().squeeze(1)
-            labels_U, square_U = labels_U[chosen], square_U[chosen]
-        at = _index(labels_U)
-        self.changed_L[at] = True
-        self.state.steps_L[at] += 1
-        divisor_U = RULES[self.config.optimiser](self.state, at, square_U, self.config.decay)
-        for part in self.chunks(len(labels_U)):
-            gradient = gradient_UD[part] if chosen is None else gradient_UD[chosen[part]]
-            step = torch.mul(gradient, self.config.lr * scale, out=self._chunk[: len(gradient)])
+        moved_U = square_U != 0  # also if it is not a number, so that the next loss of the row shows it
+        moved_rows = None
+        if not moved_U.all():
+            moved_rows = moved_U.nonzero().squeeze(1)
+            labels_U, square_U = labels_U[moved_rows], square_U[moved_rows]
+        index = _index(labels_U)
+        self.changed_L[index] = True
+        self.state.steps_L[index] += 1
+        divisor_U = RULES[self.config.optimiser](self.state, index, square_U, self.config.decay)
+        for chunk in self.chunks(len(labels_U)):
+            gradient = gradient_UD[chunk] if moved_rows is None else gradient_UD[moved_rows[chunk]]
+            step = torch.mul(gradient, self.config.lr * scale, out=self._scratch[: len(gradient)])
             if divisor_U is not None:
-                step.div_(divisor_U[part].unsqueeze(1))
-            self._move(_part(at, part), step, self.config.lr * scale)
+                step.div_(divisor_U[chunk].unsqueeze(1))
+            self._apply_step(_subindex(index, chunk), step, self.config.lr * scale)
 
-    def _update_unread(self, at: Tensor, gradient_UD: Tensor, scale: float) -> None:
+    def _update_on_card(self, index: Tensor, gradient_UD: Tensor, scale: float) -> None:
         """Take the step of ``update`` on a card: rows that do not move are kept by a mask, so that nothing is read."""
         square_U = gradient_UD.square().mean(1)
         moved_U = square_U != 0
-        before_U, rate = self.state.square_L[at], self.config.lr * scale
-        self.changed_L[at] |= moved_U
-        self.state.steps_L[at] += moved_U
-        divisor_U = RULES[self.config.optimiser](self.state, at, square_U, self.config.decay)
-        self.state.square_L[at] = torch.where(moved_U, self.state.square_L[at], before_U)
-        rows_UD = self.rows.read(at)
+        old_square_U, rate = self.state.square_L[index], self.config.lr * scale
+        self.changed_L[index] |= moved_U
+        self.state.steps_L[index] += moved_U
+        divisor_U = RULES[self.config.optimiser](self.state, index, square_U, self.config.decay)
+        self.state.square_L[index] = torch.where(moved_U, self.state.square_L[index], old_square_U)
+        rows_UD = self.rows.read(index)
         if self.mean is not None:
-            self.mean.leave(at, rows_UD)
+            self.mean.accumulate(index, rows_UD)
         step_UD = gradient_UD * rate if divisor_U is None else gradient_UD * rate / divisor_U.unsqueeze(1)
         if self.config.weight_decay:
             rows_UD = rows_UD * (1 - moved_U * (rate * self.config.weight_decay)).unsqueeze(1)
-        self.rows.write(at, rows_UD - step_UD)
+        self.rows.write(index, rows_UD - step_UD)
 
-    def _move(self, at: Tensor | slice, step_UD: Tensor, rate: float) -> None:
-        """Subtract ``step_UD`` from the rows ``at``, after weight decay."""
-        plain = self.rows.exact and self.mean is None and not self.config.weight_decay
-        if plain and isinstance(at, Tensor):  # one pass over the table, without a gather
-            self.rows.subtract(at, step_UD)
+    def _apply_step(self, index: Tensor | slice, step_UD: Tensor, rate: float) -> None:
+        """Subtract ``step_UD`` from the rows ``index``, after weight decay."""
+        in_place = self.rows.exact and self.mean is None and not self.config.weight_decay
+        if in_place and isinstance(index, Tensor):  # one pass over the table, without a gather
+            self.rows.subtract(index, step_UD)
             return
-        rows_UD = self.rows.read(at)
+        rows_UD = self.rows.read(index)
         if self.mean is not None:
-            self.mean.leave(at, rows_UD)
+            self.mean.accumulate(index, rows_UD)
         if self.config.weight_decay:
             rows_UD *= 1 - rate * self.config.weight_decay
         rows_UD -= step_UD
-        if not (self.rows.exact and isinstance(at, slice)):  # otherwise these rows are a view
-            self.rows.write(at, rows_UD)
+        if not (self.rows.exact and isinstance(index, slice)):  # otherwise these rows are a view
+            self.rows.write(index, rows_UD)
 
     def _mean_squares(self, gradient_UD: Tensor) -> Tensor:
         """Return the mean square of each row's gradient (U)."""
         squares = [
-            torch.mul(part, part, out=self._chunk[: len(part)]).mean(1)
-            for part in (gradient_UD[at] for at in self.chunks(len(gradient_UD)))
+            torch.mul(gradient, gradient, out=self._scratch[: len(gradient)]).mean(1)
+            for gradient in (gradient_UD[chunk] for chunk in self.chunks(len(gradient_UD)))
         ]
         return torch.cat(squares) if squares else gradient_UD.new_zeros(0)
 
     def chunks(self, rows: int) -> Iterator[slice]:
         """Yield slices of ``rows`` rows, so small that several passes over one stay in a CPU's cache."""
-        return spans(rows, len(self._chunk) if self.rows_LD.is_cpu else max(rows, 1))
+        return spans(rows, len(self._scratch) if self.rows_LD.is_cpu else max(rows, 1))
 
     def per_row(self) -> dict[str, Tensor]:
         """Return the part of the state that has an entry per row: the tensors themselves, no copies."""
@@ -274,15 +273,15 @@ class LabelTable:
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state into the table's own storage; a tensor that is the table's own is not copied."""
-        self.mean = None if "mean/steps" not in tensors else self.mean or TailMean(self.rows.beside())
+        self.mean = None if "mean/steps" not in tensors else self.mean or TailMean(self.rows.zeros_like())
         if self.mean is not None:
             self.mean.steps = int(tensors["mean/steps"])
         if "writes" in tensors:
             writes, world = tensors["writes"].tolist(), self.shard.world
             self.rows.writes = writes[world.rank] if len(writes) == world.size else max(writes)
-        for name, own in self.per_row().items():
-            if tensors[name].data_ptr() != own.data_ptr():
-                own.copy_(tensors[name])
+        for name, tensor in self.per_row().items():
+            if tensors[name].data_ptr() != tensor.data_ptr():
+                tensor.copy_(tensors[name])
                 self.filled = True
 
 
@@ -298,6 +297,6 @@ def _index(labels_U: Tensor) -> Tensor | slice:
     return slice(int(labels_U[0]), int(labels_U[-1]) + 1)
 
 
-def _part(at: Tensor | slice, part: slice) -> Tensor | slice:
-    """Return the ``part`` of an index."""
-    return slice(at.start + part.start, at.start + part.stop) if isinstance(at, slice) else at[part]
+def _subindex(index: Tensor | slice, chunk: slice) -> Tensor | slice:
+    """Return the part ``chunk`` of an index."""
+    return slice(index.start + chunk.start, index.start + chunk.stop) if isinstance(index, slice) else index[chunk]

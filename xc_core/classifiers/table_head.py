@@ -83,9 +83,9 @@ class TableHead:
         scores_BU = self._scores(doc_BD, pooled).requires_grad_(True)
         total, counted = summed(self.loss, scores_BU, *marks(block, docs_B, doc_BD.device))
         (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
-        found = pooled[0].back_to_rows(slope_BU, doc_BD)
-        gradient = found.new_zeros(len(labels_S), found.shape[1])
-        gradient[put(np.searchsorted(labels_S, block.labels_U), gradient.device)] = found
+        row_gradient = pooled[0].back_to_rows(slope_BU, doc_BD)
+        gradient = row_gradient.new_zeros(len(labels_S), row_gradient.shape[1])
+        gradient[put(np.searchsorted(labels_S, block.labels_U), gradient.device)] = row_gradient
         return gradient
 
     def _descend(
@@ -98,7 +98,7 @@ class TableHead:
             labels = put(self.shard.places(self.shard.cut(block).labels_U), leaf.device)
             pooled = [PoolRows.of(table, labels) for table in self.tables]
             chosen, known, sampled = marks(block, docs_B, leaf.device)
-            scores_BU = self._all(self._scores(doc_BD, pooled), block).requires_grad_(True)
+            scores_BU = self._all_columns(self._scores(doc_BD, pooled), block).requires_grad_(True)
             total, counted = summed(self.loss, scores_BU, chosen, known, sampled)
             loss, count = loss + total.detach(), counted.double()
             usable = loss.isfinite() & (count != 0)
@@ -107,7 +107,7 @@ class TableHead:
             (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
             slope_BU = self.shard.own_columns(slope_BU, block.labels_U)
             if gradient is not None:
-                gradient += _kept(pooled[0].back_to_documents(slope_BU), usable)
+                gradient += _zero_unless(pooled[0].back_to_documents(slope_BU), usable)
             if scale is not None:
                 self._update(pooled, doc_BD, slope_BU, usable, scale)
         if scale is not None:
@@ -124,7 +124,7 @@ class TableHead:
         for block in pool.blocks(width * self.shard.world.size):
             yield self.shard.cut(block)
 
-    def _all(self, scores_BU: Tensor, block: Pool) -> Tensor:
+    def _all_columns(self, scores_BU: Tensor, block: Pool) -> Tensor:
         """Return the scores of all labels that the loss needs together."""
         return scores_BU if self.loss.separable else self.shard.columns(scores_BU, block.labels_U)
 
@@ -137,10 +137,10 @@ class TableHead:
 
     def _update(self, pooled: list[PoolRows], doc_BD: Tensor, slope_BU: Tensor, usable: Tensor, scale: float) -> None:
         """Take a step on the rows and, if there is one, the bias, given d(loss) / d(scores)."""
-        own = pooled[0]
-        own.table.update(own.labels_U, _kept(own.back_to_rows(slope_BU, doc_BD), usable), scale)
+        rows = pooled[0]
+        rows.table.update(rows.labels_U, _zero_unless(rows.back_to_rows(slope_BU, doc_BD), usable), scale)
         for bias in pooled[1:]:
-            bias.table.update(bias.labels_U, _kept(slope_BU.sum(0, keepdim=True).T, usable), scale)
+            bias.table.update(bias.labels_U, _zero_unless(slope_BU.sum(0, keepdim=True).T, usable), scale)
 
     @property
     def tables(self) -> list[LabelTable]:
@@ -161,15 +161,15 @@ class TableHead:
 
         The product with a document's vector and a last coordinate of 1 is its score.
         """
-        own = self.table
-        if self.shard.whole and self.bias is None and own.rows.exact and not own.config.unit:
-            return own.rows_LD
-        out_LD = Rows(self.shape, own.rows_LD.device, storage=own.config.storage, folder=own.rows.folder).data_LD
-        return _filled(out_LD, self._gathered(self.vectors_at))
+        table = self.table
+        if self.shard.whole and self.bias is None and table.rows.exact and not table.config.unit:
+            return table.rows_LD
+        out_LD = Rows(self.shape, table.rows_LD.device, storage=table.config.storage, folder=table.rows.folder).data_LD
+        return _fill(out_LD, self._all_blocks(self.vectors_at))
 
-    def vectors_at(self, at: slice) -> Tensor:
-        """Return the rows ``at`` of this process as documents are scored against them, with their bias."""
-        return self._joined(at, lambda table, own: table.vectors(table.rows.read(own)))
+    def vectors_at(self, block: slice) -> Tensor:
+        """Return the rows ``block`` of this process as documents are scored against them, with their bias."""
+        return self._with_bias(block, lambda table, part: table.vectors(table.rows.read(part)))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -177,27 +177,27 @@ class TableHead:
         size = len(self.table.rows) if self.shard.whole else self.shard.size
         return size, sum(table.rows.shape[1] for table in self.tables)
 
-    def _joined(self, at: slice, read: Callable[[LabelTable, slice], Tensor]) -> Tensor:
+    def _with_bias(self, block: slice, read: Callable[[LabelTable, slice], Tensor]) -> Tensor:
         """Return what ``read`` returns for the rows and, if there is one, the bias, side by side."""
-        parts = [read(table, at) for table in self.tables]
+        parts = [read(table, block) for table in self.tables]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    def _gathered(self, read: Callable[[slice], Tensor]) -> Iterator[Tensor]:
+    def _all_blocks(self, read: Callable[[slice], Tensor]) -> Iterator[Tensor]:
         """Yield what ``read`` returns for blocks of rows, of all processes, in the order of labels."""
         size, width = self.shape
         world = self.shard.world
-        for at in blocks(-(-size // world.size), width * world.size):
-            yield self.shard.together(read(slice(at.start, min(at.stop, len(self.table.rows)))), at)
+        for block in blocks(-(-size // world.size), width * world.size):
+            yield self.shard.gather(read(slice(block.start, min(block.stop, len(self.table.rows)))), block)
 
     def released(self) -> Tensor:
         """Return all rows as they are served (L x D); for large tables use ``released_blocks``."""
-        return _filled(torch.empty(self.shape, device=self.table.rows_LD.device), self.released_blocks())
+        return _fill(torch.empty(self.shape, device=self.table.rows_LD.device), self.released_blocks())
 
-    def released_at(self, at: slice) -> Tensor:
-        """Return the rows ``at`` of this process as they are served, with their bias."""
+    def released_at(self, block: slice) -> Tensor:
+        """Return the rows ``block`` of this process as they are served, with their bias."""
         unit = self.table.config.unit
-        return self._joined(
-            at, lambda table, own: table.released(own, 1.0 if table is self.bias and unit else self.divisor)
+        return self._with_bias(
+            block, lambda table, part: table.released(part, 1.0 if table is self.bias and unit else self.divisor)
         )
 
     def released_blocks(self) -> Iterator[Tensor]:
@@ -205,7 +205,7 @@ class TableHead:
 
         A bias is the last column, in the same unit as the products.
         """
-        return self._gathered(self.released_at)
+        return self._all_blocks(self.released_at)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the table's rows and optimiser state, those of the bias, and the state of the loss."""
@@ -244,39 +244,39 @@ class GradientError:
 
 
 def gradient_error(
-    head: TableHead, doc_BD: Tensor, docs_B: I64, pools: Sequence[Pool], whole: Pool, labels_S: I64
+    head: TableHead, doc_BD: Tensor, docs_B: I64, pools: Sequence[Pool], all_labels: Pool, labels_S: I64
 ) -> GradientError:
-    """Return the errors of the gradients on ``pools`` (one per draw) against those on the pool ``whole``.
+    """Return the errors of the gradients on ``pools`` (one per draw) against those on the pool ``all_labels``.
 
     The rows measured are those of ``labels_S`` (distinct, rising). The loss must be separable.
     """
-    exact_BD = head.gradient(doc_BD, whole, docs_B)
+    exact_BD = head.gradient(doc_BD, all_labels, docs_B)
     drawn = [head.gradient(doc_BD, pool, docs_B) for pool in pools]
     rows = [head.row_gradient(doc_BD, pool, docs_B, labels_S) for pool in pools]
     return GradientError(
-        _relative(drawn, exact_BD),
-        _relative([each_BD.sum(0) for each_BD in drawn], exact_BD.sum(0)),
-        _relative(rows, head.row_gradient(doc_BD, whole, docs_B, labels_S)),
+        _relative_error(drawn, exact_BD),
+        _relative_error([gradient_BD.sum(0) for gradient_BD in drawn], exact_BD.sum(0)),
+        _relative_error(rows, head.row_gradient(doc_BD, all_labels, docs_B, labels_S)),
     )
 
 
-def _relative(drawn: Sequence[Tensor], exact: Tensor) -> float:
+def _relative_error(estimates: Sequence[Tensor], exact: Tensor) -> float:
     """Return mean_r |g_r - g|^2 / |g|^2."""
-    errors = [float((each - exact).square().sum()) for each in drawn]
+    errors = [float((estimate - exact).square().sum()) for estimate in estimates]
     return sum(errors) / len(errors) / max(float(exact.square().sum()), 1e-30)
 
 
-def _filled(out_LD: Tensor, parts: Iterator[Tensor]) -> Tensor:
-    """Return ``out_LD`` with the rows of all ``parts``, in order."""
+def _fill(out_LD: Tensor, row_blocks: Iterator[Tensor]) -> Tensor:
+    """Write the rows of all blocks into ``out_LD``, in order, and return it."""
     start = 0
-    for part in parts:
-        out_LD[start : start + len(part)] = part
-        start += len(part)
+    for block in row_blocks:
+        out_LD[start : start + len(block)] = block
+        start += len(block)
     return out_LD
 
 
-def _kept(gradient: Tensor, usable: Tensor) -> Tensor:
-    """Return ``gradient``, or 0 on a card if it is not ``usable``; a CPU has looked before."""
+def _zero_unless(gradient: Tensor, usable: Tensor) -> Tensor:
+    """Return ``gradient``; on a card 0 if it is not ``usable``. On a CPU the caller has checked that it is."""
     return gradient if gradient.is_cpu else torch.where(usable, gradient, 0.0)
 
 
@@ -288,7 +288,7 @@ def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor
     docs, labels = put(docs_B, device), put(pool.labels_U, device)
     if isinstance(pool, PairPool) and device.type != "cpu":
         shape = len(docs_B), len(pool.labels_U)
-        chosen, known = (_marked(cells, shape, device) for cells in pool.cells())
+        chosen, known = (_mask_of(cells, shape, device) for cells in pool.cells())
     else:
         chosen, known = (put(m, device) for m in (pool.chosen_BU, pool.known_BU))
     weight, noise = (None if m is None else put(m, device) for m in (pool.weight_BU, pool.noise_BU))
@@ -299,7 +299,7 @@ def marks(pool: Pool, docs_B: I64, device: torch.device) -> tuple[Tensor, Tensor
     return chosen, known, Sampled(weight, noise, docs, labels, host)
 
 
-def _marked(cells: tuple[I64, I64], shape: tuple[int, int], device: torch.device) -> Tensor:
+def _mask_of(cells: tuple[I64, I64], shape: tuple[int, int], device: torch.device) -> Tensor:
     """Return a mask that is True in ``cells``, made on ``device``."""
     rows_P, columns_P = cells  # a number that is assigned at an index would be copied to a card, which waits for it
     out = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=device)

@@ -154,8 +154,8 @@ class TablesWriter:
             "drawn": self.drawn,
             "trained": self.trained,
         }
-        rare = ({"biased": True} if biased else {}) | ({"foreseen": self.foreseen} if self.foreseen else {})
-        self.build.json(_CONTENT, content | rare)
+        optional = ({"biased": True} if biased else {}) | ({"foreseen": self.foreseen} if self.foreseen else {})
+        self.build.json(_CONTENT, content | optional)
         self.build.facts["folds"] = len(folds)
 
 
@@ -164,7 +164,7 @@ def _write_rows(path: Path | None, rows: F32 | TableHead) -> tuple[int, bool]:
     if isinstance(rows, TableHead):
         parts = (part.cpu().numpy() for part in rows.released_blocks())
     else:
-        parts = (rows[at] for at in blocks(*rows.shape))
+        parts = (rows[block] for block in blocks(*rows.shape))
     out_LD = None if path is None else artifacts.mapped_array(path, rows.shape, np.float32)
     start, finite = 0, True
     for part in parts:

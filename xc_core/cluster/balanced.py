@@ -49,39 +49,39 @@ def balanced_clusters(vectors_ND: F32, target: int, seed: int) -> tuple[I64, I64
     first, last = np.array([0]), np.array([len(sizes)])
     while len(first):
         middle = first + (last - first) // 2
-        for part in _together(edges[last] - edges[first]):
-            _split(order, vectors_ND, edges[first[part]], edges[middle[part]], edges[last[part]], random)
+        for nodes in _node_groups(edges[last] - edges[first]):
+            _split(order, vectors_ND, edges[first[nodes]], edges[middle[nodes]], edges[last[nodes]], random)
         first, last = np.stack([first, middle], 1).ravel(), np.stack([middle, last], 1).ravel()
         unfinished = last - first > 1
         first, last = first[unfinished], last[unfinished]
     return order, sizes
 
 
-def _together(counts_J: I64) -> Iterator[slice]:
+def _node_groups(counts_J: I64) -> Iterator[slice]:
     """Cut the nodes of a level into groups of about _TOGETHER points, at least one node each."""
     return spans(len(counts_J), max(_TOGETHER // int(counts_J.max()), 1))
 
 
 def _split(order: I64, vectors_ND: F32, begin_J: I64, middle_J: I64, end_J: I64, random: np.random.Generator) -> None:
     """Sort the points of each node in ``order`` along the node's direction, so that its halves become runs."""
-    counts, left = end_J - begin_J, middle_J - begin_J
+    counts, left_sizes = end_J - begin_J, middle_J - begin_J
     width = int(counts.max())
     if width > SEEN:
         rows = order[begin_J[0] : end_J[0]]
-        seen = np.sort(random.choice(width, SEEN, replace=False))
-        share = np.clip(left * SEEN // width, 1, SEEN - 1)
-        direction = _two_means(vectors_ND[rows[seen]][None], np.array([SEEN]), share, random)[0]
-        parts = (vectors_ND[rows[at : at + SEEN]] for at in range(0, width, SEEN))
-        scores = np.concatenate([_projections(part[None], direction[None])[0] for part in parts])
+        sample = np.sort(random.choice(width, SEEN, replace=False))
+        share = np.clip(left_sizes * SEEN // width, 1, SEEN - 1)
+        direction = _two_means(vectors_ND[rows[sample]][None], np.array([SEEN]), share, random)[0]
+        blocks = (vectors_ND[rows[start : start + SEEN]] for start in range(0, width, SEEN))
+        scores = np.concatenate([_projections(block[None], direction[None])[0] for block in blocks])
         order[begin_J[0] : end_J[0]] = rows[np.argsort(scores, kind="stable")]
         return
     places = begin_J[:, None] + np.minimum(np.arange(width), counts[:, None] - 1)
-    real = np.arange(width) < counts[:, None]
+    is_real = np.arange(width) < counts[:, None]
     rows = order[places]
     points = vectors_ND[rows]
-    directions = _two_means(points, counts, left, random)
-    ranked = _scores(points, directions, real).argsort(1, kind="stable")
-    order[places[real]] = np.take_along_axis(rows, ranked, 1)[real]
+    directions = _two_means(points, counts, left_sizes, random)
+    ranked = _scores(points, directions, is_real).argsort(1, kind="stable")
+    order[places[is_real]] = np.take_along_axis(rows, ranked, 1)[is_real]
 
 
 def _scores(points_JMD: F32, direction_JD: F32, real_JM: Bool) -> F32:
@@ -123,8 +123,8 @@ def _two_means(points_JMD: F32, counts_J: I64, left_J: I64, random: np.random.Ge
     nodes, width, _ = points_JMD.shape
     place = np.arange(width)
     start = points_JMD[np.arange(nodes), (random.random(nodes) * counts_J).astype(np.int64)]
-    far = _scores(points_JMD, start, place < counts_J[:, None]).argmin(1)
-    directions: F32 = points_JMD[np.arange(nodes), far] - start
+    furthest = _scores(points_JMD, start, place < counts_J[:, None]).argmin(1)
+    directions: F32 = points_JMD[np.arange(nodes), furthest] - start
     live, points, counts, left = np.arange(nodes), points_JMD, counts_J, left_J
     was_left = np.zeros((nodes, width), bool)
     for _ in range(ROUNDS):

@@ -54,12 +54,12 @@ class Clusters:
         kept_N = np.isin(self.rows_N, rows_N)
         if int(kept_N.sum()) != len(rows_N):
             raise ValueError(f"{len(rows_N) - int(kept_N.sum())} of {len(rows_N)} documents are in no cluster")
-        left = kept_N[self.order_N]
+        kept_order = kept_N[self.order_N]
         cluster_N = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        own = np.bincount(cluster_N[left], minlength=len(self.sizes))
-        return (np.cumsum(kept_N) - 1)[self.order_N[left]], own[own > 0]
+        counts = np.bincount(cluster_N[kept_order], minlength=len(self.sizes))
+        return (np.cumsum(kept_N) - 1)[self.order_N[kept_order]], counts[counts > 0]
 
     def covers(self, rows_N: I64) -> bool:
         """Return True if the clusters hold each of ``rows_N`` (rising) exactly once and nothing else."""
-        whole = np.array_equal(np.sort(self.order_N), np.arange(len(self.rows_N)))
-        return whole and int(self.sizes.sum()) == len(self.rows_N) and np.array_equal(self.rows_N, rows_N)
+        complete = np.array_equal(np.sort(self.order_N), np.arange(len(self.rows_N)))
+        return complete and int(self.sizes.sum()) == len(self.rows_N) and np.array_equal(self.rows_N, rows_N)

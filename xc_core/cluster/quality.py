@@ -28,10 +28,10 @@ def cohesion(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
         return float("nan")
     starts = np.cumsum(sizes) - sizes
     squares = 0.0
-    for part in np.array_split(np.arange(len(sizes)), min(len(order_N) // _ROWS_AT_ONCE + 1, len(sizes))):
-        own = starts[part]
-        rows = order_N[own[0] : own[-1] + sizes[part[-1]]]
-        sums = np.add.reduceat(vectors_ND[rows], own - own[0], axis=0)
+    for clusters in np.array_split(np.arange(len(sizes)), min(len(order_N) // _ROWS_AT_ONCE + 1, len(sizes))):
+        first = starts[clusters]
+        rows = order_N[first[0] : first[-1] + sizes[clusters[-1]]]
+        sums = np.add.reduceat(vectors_ND[rows], first - first[0], axis=0)
         squares += float(np.einsum("jd,jd->", sums, sums, dtype=np.float64))
     return (squares - len(order_N)) / pairs
 
@@ -82,9 +82,9 @@ def theorem1(
     doc_ND, label_LD = vectors
     size = len(doc_ND)
     chosen = np.sort(generator(seed, "theorem1").choice(size, min(sample, size), replace=False))
-    places = _Places.of(truth, known, clusters)
+    clustering = _Clustering.of(truth, known, clusters)
     eps1 = _far_positives(doc_ND, label_LD, truth, radius)
-    tallies = [_tally(doc_ND, label_LD, places, chosen[part], radius) for part in spans(len(chosen), _AT_ONCE)]
+    tallies = [_tally(doc_ND, label_LD, clustering, chosen[rows], radius) for rows in spans(len(chosen), _AT_ONCE)]
     apart, hard, missed = (sum(column) for column in zip(*tallies, strict=True))
     eps2 = apart / (len(chosen) * size)
     c1, c2 = constants(truth)
@@ -92,7 +92,7 @@ def theorem1(
         radius=radius,
         eps1=eps1,
         eps2=eps2,
-        missed=missed / (len(chosen) * max(int(places.used_L.sum()), 1)),
+        missed=missed / (len(chosen) * max(int(clustering.used_L.sum()), 1)),
         missed_share=missed / hard if hard else float("nan"),
         c1=c1,
         c2=c2,
@@ -101,7 +101,7 @@ def theorem1(
 
 
 @dataclass(frozen=True)
-class _Places:
+class _Clustering:
     """Positives, pairs that are not negatives, clusters, the cluster of each document, labels that have documents."""
 
     truth: LabelMatrix
@@ -112,7 +112,7 @@ class _Places:
     used_L: Bool
 
     @classmethod
-    def of(cls, truth: LabelMatrix, known: LabelMatrix, clusters: tuple[I64, I64]) -> _Places:
+    def of(cls, truth: LabelMatrix, known: LabelMatrix, clusters: tuple[I64, I64]) -> _Clustering:
         order_N, sizes = clusters
         cluster_N = np.empty(len(order_N), np.int64)
         cluster_N[order_N] = np.repeat(np.arange(len(sizes)), sizes)
@@ -120,9 +120,9 @@ class _Places:
 
     def mates(self, docs: I64) -> tuple[I64, I64]:
         """Return (position in ``docs``, document) of all documents in the same cluster."""
-        own = self.cluster_N[docs]
-        counts = self.sizes[own]
-        starts = (np.cumsum(self.sizes) - self.sizes)[own]
+        clusters = self.cluster_N[docs]
+        counts = self.sizes[clusters]
+        starts = (np.cumsum(self.sizes) - self.sizes)[clusters]
         return np.repeat(np.arange(len(docs)), counts), self.order_N[ragged_positions(starts, counts)]
 
 
@@ -134,28 +134,28 @@ def _far_positives(doc_ND: Vectors, label_LD: F32, truth: LabelMatrix, radius: f
     return float((cosines < 1 - radius**2 / 2).mean()) if len(docs) else 0.0
 
 
-def _tally(doc_ND: Vectors, label_LD: F32, places: _Places, docs: I64, radius: float) -> tuple[int, int, int]:
+def _tally(doc_ND: Vectors, label_LD: F32, clustering: _Clustering, docs: I64, radius: float) -> tuple[int, int, int]:
     """Count near documents of other clusters, r-hard negatives, and those that no document of the cluster has."""
     apart = hard = missed = 0
-    for part in spans(len(doc_ND), _WIDE):
-        near = (doc_ND[docs] @ doc_ND[part].T) >= 1 - (2 * radius) ** 2 / 2
-        apart += int((near & (places.cluster_N[docs][:, None] != places.cluster_N[part])).sum())
-    own, (owner, mates) = places.known.rows(docs).pairs(), places.mates(docs)
-    at, labels = places.truth.rows(mates).pairs()
-    for part in spans(len(label_LD), _WIDE):
-        hard_BU = ((doc_ND[docs] @ label_LD[part].T) >= 1 - radius**2 / 2) & places.used_L[part]
-        _clear(hard_BU, own, part)
+    for columns in spans(len(doc_ND), _WIDE):
+        near = (doc_ND[docs] @ doc_ND[columns].T) >= 1 - (2 * radius) ** 2 / 2
+        apart += int((near & (clustering.cluster_N[docs][:, None] != clustering.cluster_N[columns])).sum())
+    known_pairs, (owner, mates) = clustering.known.rows(docs).pairs(), clustering.mates(docs)
+    mate, labels = clustering.truth.rows(mates).pairs()
+    for columns in spans(len(label_LD), _WIDE):
+        hard_BU = ((doc_ND[docs] @ label_LD[columns].T) >= 1 - radius**2 / 2) & clustering.used_L[columns]
+        _clear(hard_BU, known_pairs, columns)
         hard += int(hard_BU.sum())
-        _clear(hard_BU, (owner[at], labels), part)
+        _clear(hard_BU, (owner[mate], labels), columns)
         missed += int(hard_BU.sum())
     return apart, hard, missed
 
 
-def _clear(marked_BU: Bool, pairs: tuple[I64, I32], part: slice) -> None:
-    """Set the ``pairs`` (row, label) to False, of which some are in the block of labels ``part``."""
+def _clear(marked_BU: Bool, pairs: tuple[I64, I32], columns: slice) -> None:
+    """Set ``pairs`` (row, label) to False, those that are in the block of labels ``columns``."""
     rows, labels = pairs
-    inside = (labels >= part.start) & (labels < part.stop)
-    marked_BU[rows[inside], labels[inside] - part.start] = False
+    inside = (labels >= columns.start) & (labels < columns.stop)
+    marked_BU[rows[inside], labels[inside] - columns.start] = False
 
 
 def constants(truth: LabelMatrix) -> tuple[float, float]:

@@ -122,13 +122,13 @@ class AcceptanceSet:
         Documents that the corpus trains on are left out (same text in any Unicode form or, unless the set was given,
         same uid), and labels that it no longer has.
         """
-        rows, own = corpus.published_rows(), [_composed(text) for text in self.texts]
-        texts = set(own).intersection(map(_composed, corpus.each_text("documents", rows)))
-        learnt = pl.Series([text in texts for text in own], dtype=pl.Boolean)
+        rows, composed = corpus.published_rows(), [_composed(text) for text in self.texts]
+        learnt_texts = set(composed).intersection(map(_composed, corpus.each_text("documents", rows)))
+        learnt = pl.Series([text in learnt_texts for text in composed], dtype=pl.Boolean)
         if self.facts.source != GIVEN:
             learnt |= self.documents["uid"].is_in(corpus.uids(rows))
-        known = corpus.table("labels")["uid"].to_list()
-        return self._written(folder, self.facts, self.documents.filter(~learnt), known)
+        label_uids = corpus.table("labels")["uid"].to_list()
+        return self._write(folder, self.facts, self.documents.filter(~learnt), label_uids)
 
     def without(self, documents: list[str], labels: list[str], texts: Iterable[str] = ()) -> AcceptanceSet:
         """Delete documents and labels by uid, as a new version in the same folder; open and return it.
@@ -136,21 +136,21 @@ class AcceptanceSet:
         Documents with one of ``texts`` go too: those of a given file have other uids than in the corpus. White space
         and Unicode form do not count. The set stays as it is if it has none of these.
         """
-        known = self.labels.filter(~pl.col("uid").is_in(labels))["uid"].to_list()
-        gone = set(map(_plain, texts))
-        named = pl.Series([_plain(text) in gone for text in self.texts], dtype=pl.Boolean)
-        left = self.documents.filter(~(pl.col("uid").is_in(documents) | named))
-        if (len(left), len(known)) == (len(self), len(self.labels)):
+        label_uids = self.labels.filter(~pl.col("uid").is_in(labels))["uid"].to_list()
+        deleted_texts = set(map(_plain, texts))
+        has_deleted_text = pl.Series([_plain(text) in deleted_texts for text in self.texts], dtype=pl.Boolean)
+        remaining = self.documents.filter(~(pl.col("uid").is_in(documents) | has_deleted_text))
+        if (len(remaining), len(label_uids)) == (len(self), len(self.labels)):
             return self  # a new version would forget which champions were the best on this one
-        return self._written(self.folder, replace(self.facts, version=self.facts.version + 1), left, known)
+        return self._write(self.folder, replace(self.facts, version=self.facts.version + 1), remaining, label_uids)
 
-    def _written(
-        self, folder: Path, facts: AcceptanceFacts, documents: pl.DataFrame, known: list[str]
+    def _write(
+        self, folder: Path, facts: AcceptanceFacts, documents: pl.DataFrame, label_uids: list[str]
     ) -> AcceptanceSet:
-        """Write ``documents`` with the labels ``known`` alone, without those that have none, and open the set."""
-        kept = pl.col("labels", "filtered").list.eval(pl.element().filter(pl.element().is_in(known)))
-        documents = documents.with_columns(kept).filter(pl.col("labels").list.len() > 0)
-        write_set(folder, facts, documents, self.labels.filter(pl.col("uid").is_in(known)))
+        """Write ``documents`` with the labels ``label_uids`` only, without documents that have none; open the set."""
+        known_labels = pl.col("labels", "filtered").list.eval(pl.element().filter(pl.element().is_in(label_uids)))
+        documents = documents.with_columns(known_labels).filter(pl.col("labels").list.len() > 0)
+        write_set(folder, facts, documents, self.labels.filter(pl.col("uid").is_in(label_uids)))
         return AcceptanceSet.open(folder)
 
 
@@ -159,9 +159,9 @@ def draw(corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:
 
     Documents without labels are not drawn: nothing can be judged on them.
     """
-    held, tested = (rows[corpus.labels.counts_N[rows] > 0] for rows in (corpus.rows(ACCEPTANCE), corpus.rows(TEST)))
-    source = HELD if len(held) else TESTED
-    rows = corpus.drawn(held if source == HELD else tested, LIMIT)
+    held_out, tested = (rows[corpus.labels.counts_N[rows] > 0] for rows in map(corpus.rows, (ACCEPTANCE, TEST)))
+    source = HELD if len(held_out) else TESTED
+    rows = corpus.drawn(held_out if source == HELD else tested, LIMIT)
     uids = np.array(corpus.table("labels")["uid"].to_list(), dtype=object)
     columns = [[uids[matrix.row(row)].tolist() for row in rows.tolist()] for matrix in (corpus.labels, corpus.filters)]
     content = [corpus.uids(rows), corpus.texts_of("documents", rows), *columns]

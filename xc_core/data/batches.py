@@ -38,15 +38,15 @@ def _ends(sorted_lengths: I64, max_tokens: int, pass_cost: int) -> list[int]:
     """Return where chunks should end, by dynamic programming over the distinct lengths: O(D^2) for D of them."""
     longest, starts = np.unique(sorted_lengths, return_index=True)
     ends = np.append(starts[1:], len(sorted_lengths))
-    best, came = np.zeros(len(longest) + 1), np.zeros(len(longest), np.int64)
-    for at, (length, end) in enumerate(zip(longest, ends, strict=False)):
-        rows = end - starts[: at + 1]
+    least_cost, previous = np.zeros(len(longest) + 1), np.zeros(len(longest), np.int64)
+    for index, (length, end) in enumerate(zip(longest, ends, strict=False)):
+        rows = end - starts[: index + 1]
         passes = -(-rows // max(max_tokens // max(int(length), 1), 1))
-        cost = best[: at + 1] + rows * length + pass_cost * passes
-        came[at] = np.argmin(cost)
-        best[at + 1] = cost[came[at]]
-    cuts, at = [], len(longest)
-    while at:
-        cuts.append(int(ends[at - 1]))
-        at = int(came[at - 1])
+        cost = least_cost[: index + 1] + rows * length + pass_cost * passes
+        previous[index] = np.argmin(cost)
+        least_cost[index + 1] = cost[previous[index]]
+    cuts, index = [], len(longest)
+    while index:
+        cuts.append(int(ends[index - 1]))
+        index = int(previous[index - 1])
     return cuts[::-1]

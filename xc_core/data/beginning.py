@@ -15,7 +15,7 @@ from xc_core.data.tokenizer import TextTokenizer, fails_as_data
 from xc_core.shapes import I64
 
 MAX_CHARS: Final = 1 << 18
-"""Characters of a text that are read at most, for instance if it has no known word for very long."""
+"""Characters of a text that are read at most, even if they have fewer tokens than asked for."""
 _CHARS_PER_TOKEN: Final = 8
 _LEAST_CHARS: Final = 256
 _LAST_SPACE: Final = re.compile(r"[^\S\x0b\x0c\x1c-\x1f\x85][\S\x0b\x0c\x1c-\x1f\x85]*\Z")
@@ -31,23 +31,23 @@ def encode_beginning(tokenizer: TextTokenizer, texts: list[str], limit: int) -> 
     texts = [text[:MAX_CHARS] for text in texts]
     chars = max(_CHARS_PER_TOKEN * limit, _LEAST_CHARS)
     cuts = [_Cut.of(text, chars) for text in texts]
-    found = _encoded(tokenizer, [cut.text for cut in cuts])
+    ids_by_text = _encode_each(tokenizer, [cut.text for cut in cuts])
     safe_at_spaces = _splits_at_spaces(tokenizer)
-    unsure = [at for at, cut in enumerate(cuts) if not cut.whole]
-    unsure = [at for at in unsure if len(found[at]) < limit or not (cuts[at].at_space and safe_at_spaces)]
+    unsure = [row for row, cut in enumerate(cuts) if not cut.whole]
+    unsure = [row for row in unsure if len(ids_by_text[row]) < limit or not (cuts[row].at_space and safe_at_spaces)]
     while unsure:
         chars *= 2
-        again = [_Cut.of(texts[at], chars) for at in unsure]
-        longer = _encoded(tokenizer, [cut.text for cut in again])
-        still = []
-        for at, cut, ids in zip(unsure, again, longer, strict=True):
-            agrees = len(ids) >= limit and np.array_equal(found[at][:limit], ids[:limit])
-            found[at] = ids
+        longer_cuts = [_Cut.of(texts[row], chars) for row in unsure]
+        longer_ids = _encode_each(tokenizer, [cut.text for cut in longer_cuts])
+        still_unsure = []
+        for row, cut, ids in zip(unsure, longer_cuts, longer_ids, strict=True):
+            agrees = len(ids) >= limit and np.array_equal(ids_by_text[row][:limit], ids[:limit])
+            ids_by_text[row] = ids
             if not (agrees or cut.whole):
-                still.append(at)
-        unsure = still
-    counts = np.array([len(ids) for ids in found], np.int64)
-    return np.concatenate([np.zeros(0, np.int64), *found]), counts
+                still_unsure.append(row)
+        unsure = still_unsure
+    counts = np.array([len(ids) for ids in ids_by_text], np.int64)
+    return np.concatenate([np.zeros(0, np.int64), *ids_by_text]), counts
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Cut:
         return cls(text[: space.start()], False, True) if space else cls(text[:chars], False, False)
 
 
-def _encoded(tokenizer: TextTokenizer, texts: list[str]) -> list[I64]:
+def _encode_each(tokenizer: TextTokenizer, texts: list[str]) -> list[I64]:
     flat, counts = tokenizer.encode(texts)
     return np.split(flat, np.cumsum(counts)[:-1]) if texts else []
 

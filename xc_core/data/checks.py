@@ -31,7 +31,7 @@ _PUNCTUATION_LEAD: Final = 0xE2
 _PUNCTUATION: Final = ((0x80, 0xA8, 0xAE), (0x81, 0xA6, 0xA9))
 """Second byte, first and last third byte of U+2028 to U+202E and U+2066 to U+2069."""
 INK_LEADS: Final = np.zeros(256, bool)
-"""True for the first bytes of UTF-8 that only characters have in which ``INK`` sees ink, as ASCII's and é."""
+"""True for first bytes of UTF-8 that only begin characters in which ``INK`` sees ink, as those of ASCII and é."""
 for _first, _last in ((0x21, 0x7E), (0xC3, 0xCC), (0xD0, 0xD7), (0xE4, 0xE9)):
     INK_LEADS[_first : _last + 1] = True
 
@@ -61,12 +61,12 @@ class Allowed:
     @classmethod
     def parse(cls, names: tuple[str, ...]) -> Allowed:
         """Build from names as users write them, for instance ("empty-text",); raise ConfigError for an unknown one."""
-        known = cls.kinds()
+        kinds = cls.kinds()
         for name in names:
-            if name not in known:
+            if name not in kinds:
                 raise ConfigError(
-                    f"allow {name!r}{nearest(str(name), known)}",
-                    expected=f"one of {', '.join(known)}",
+                    f"allow {name!r}{nearest(str(name), kinds)}",
+                    expected=f"one of {', '.join(kinds)}",
                     do="fix the name",
                 )
         return cls(**{name.replace("-", "_"): True for name in names})
@@ -145,8 +145,8 @@ def has_control(utf8: Array) -> bool:
         return True
     if np.isin(utf8[np.flatnonzero(utf8[:-1] == _C1_LEAD) + 1], _C1_COMMANDS).any():
         return True
-    at = np.flatnonzero(utf8[:-2] == _PUNCTUATION_LEAD)
-    second, third = utf8[at + 1], utf8[at + 2]
+    leads = np.flatnonzero(utf8[:-2] == _PUNCTUATION_LEAD)
+    second, third = utf8[leads + 1], utf8[leads + 2]
     return any(((second == lead) & (third >= first) & (third <= last)).any() for lead, first, last in _PUNCTUATION)
 
 
@@ -209,11 +209,11 @@ def _check_labels(block: Block, allowed: Allowed, num_labels: int) -> None:
     order = np.argsort(keys, kind="stable")
     twice = order[1:][keys[order][1:] == keys[order][:-1]]
     if len(twice):
-        parts = "" if block.label_separator is None else "; if it is a part of a label, pass another --label-separator"
+        hint = "" if block.label_separator is None else "; if it is a part of a label, pass another --label-separator"
         raise DataError(
             f"the label {block.label(int(block.label_ids[twice.min()]))} twice",
             expected="each label once per document",
-            do=f"delete the repetition, or pass --allow repeated-labels to count it once{parts}",
+            do=f"delete the repetition, or pass --allow repeated-labels to count it once{hint}",
             where=block.where_labels(int(rows[twice.min()])),
         )
     if block.relevance is None:
@@ -233,10 +233,10 @@ def check_sizes(labels: int, sizes: Mapping[str, int]) -> None:
     if labels and sizes[TRAIN] and sizes[TEST]:
         return
     counts = f"{labels} labels, {sizes[TRAIN]} train and {sizes[TEST]} test documents"
-    held = f" ({sizes[VALIDATION]} more for validation)" if sizes[VALIDATION] else ""
-    all_held = bool(held) and not sizes[TRAIN]
-    do = "check that the files are complete" + (", or lower --validation-fraction" if all_held else "")
+    held_out = f" ({sizes[VALIDATION]} more for validation)" if sizes[VALIDATION] else ""
+    all_held_out = bool(held_out) and not sizes[TRAIN]
+    do = "check that the files are complete" + (", or lower --validation-fraction" if all_held_out else "")
     if not sizes[TEST]:
         do += "; test rows are split off a table if there is no test file, so delete an empty one"
         do += ", or raise --test-fraction if there are few rows"
-    raise DataError(counts + held, expected="at least one of each", do=do)
+    raise DataError(counts + held_out, expected="at least one of each", do=do)

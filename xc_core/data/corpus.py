@@ -64,11 +64,11 @@ class Corpus:
 
     def wrong_schemas(self) -> list[str]:
         """Return the names of tables whose columns or types differ from those that the pipeline reads."""
-        wanted = {"documents": DOCUMENTS, "labels": LABELS, "pairs": PAIRS, "filters": PAIRS}
+        expected = {"documents": DOCUMENTS, "labels": LABELS, "pairs": PAIRS, "filters": PAIRS}
         if (self.folder / FAMILIES).is_file():
-            wanted["families"] = FAMILY_SCHEMA
-        found = {name: pq.read_schema(self.folder / f"{name}.parquet") for name in wanted}
-        return [name for name, schema in wanted.items() if not found[name].equals(schema)]
+            expected["families"] = FAMILY_SCHEMA
+        actual = {name: pq.read_schema(self.folder / f"{name}.parquet") for name in expected}
+        return [name for name, schema in expected.items() if not actual[name].equals(schema)]
 
     def allows(self, kind: str) -> bool:
         """Return True if the dataset was ingested with ``--allow KIND``."""
@@ -131,7 +131,7 @@ class Corpus:
 
     def uids(self, rows: I64) -> list[str]:
         """Return the uids of the documents ``rows``, in the order of ``rows``."""
-        return self._gathered("documents", ("uid",), rows)["uid"].to_list()
+        return self._read_rows("documents", ("uid",), rows)["uid"].to_list()
 
     def drawn(self, rows: I64, limit: int) -> I64:
         """Return ``limit`` of ``rows`` at most, drawn by a hash of the uid, in the order of ``rows``."""
@@ -148,7 +148,7 @@ class Corpus:
 
     def family_names(self, rows: I64) -> list[str]:
         """Return the name of the family of each of ``rows``; the uid for a document without siblings."""
-        documents = self._gathered("documents", ("uid",), rows).with_columns(doc=pl.Series(rows, dtype=pl.Int64))
+        documents = self._read_rows("documents", ("uid",), rows).with_columns(doc=pl.Series(rows, dtype=pl.Int64))
         if not (self.folder / FAMILIES).is_file():
             return documents["uid"].to_list()
         families = pl.scan_parquet(self.folder / FAMILIES, glob=False).filter(
@@ -159,8 +159,8 @@ class Corpus:
 
     def families(self, rows: I64) -> I64:
         """Return the number of the family of each of ``rows``, counted from 0 in the order in which they appear."""
-        known: dict[str, int] = {}
-        return np.array([known.setdefault(name, len(known)) for name in self.family_names(rows)], np.int64)
+        numbers: dict[str, int] = {}
+        return np.array([numbers.setdefault(name, len(numbers)) for name in self.family_names(rows)], np.int64)
 
     def published_train(self) -> LabelMatrix:
         """Return the published binary train matrix (train and validation rows)."""
@@ -177,14 +177,14 @@ class Corpus:
         The Unicode form of texts does not count, that of uids does. Documents whose columns are all empty do not count.
         64-bit hashes are compared, so memory does not grow with the length of the texts.
         """
-        own = [pl.col(name) if name == "uid" else pl.col(name).str.normalize("NFC") for name in columns]
-        key = pl.concat_str([column.hash() for column in own], separator=" ").hash()
+        normalised = [pl.col(name) if name == "uid" else pl.col(name).str.normalize("NFC") for name in columns]
+        key = pl.concat_str([column.hash() for column in normalised], separator=" ").hash()
         filled = pl.scan_parquet(self.folder / "documents.parquet", glob=False).filter(
             pl.any_horizontal(pl.col(columns) != "")
         )
         documents = filled.select("split", key=key)
-        others = documents.filter(pl.col("split").is_in(known))
-        shared = documents.filter(pl.col("split") == split).join(others, on="key", how="semi").select(pl.len())
+        known_documents = documents.filter(pl.col("split").is_in(known))
+        shared = documents.filter(pl.col("split") == split).join(known_documents, on="key", how="semi").select(pl.len())
         return int(shared.collect(engine="streaming").item())
 
     def test_digest(self) -> str:
@@ -195,9 +195,9 @@ class Corpus:
         uids = pl.read_parquet(self.folder / "labels.parquet", columns=["uid"], glob=False)["uid"]
         fields, rows, digest = ("uid", "title", "content"), self.rows(TEST), hashlib.blake2b(digest_size=8)
         for places, batch in self._batches("documents", fields, rows):
-            names = [_named(pairs.rows(rows[places]), uids) for pairs in (self.labels, self.filters)]
-            for text, own, filtered in zip(_joined(batch, fields), *names, strict=True):
-                digest.update(json.dumps([text, own, filtered]).encode())
+            names = [_label_uids(pairs.rows(rows[places]), uids) for pairs in (self.labels, self.filters)]
+            for text, positives, filtered in zip(_join_fields(batch, fields), *names, strict=True):
+                digest.update(json.dumps([text, positives, filtered]).encode())
         return digest.hexdigest()
 
     def texts(self, side: str, *, rows: I64 | None = None) -> Iterator[list[str]]:
@@ -208,9 +208,9 @@ class Corpus:
         file, start = pq.ParquetFile(self.folder / f"{side}.parquet"), 0
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(self.fields)):
             if rows is None:
-                yield _joined(batch, self.fields)
-            elif len(own := rows[slice(*np.searchsorted(rows, (start, start + len(batch))))]):
-                yield _joined(_taken(batch, own - start), self.fields)
+                yield _join_fields(batch, self.fields)
+            elif len(batch_rows := rows[slice(*np.searchsorted(rows, (start, start + len(batch))))]):
+                yield _join_fields(_take_rows(batch, batch_rows - start), self.fields)
             start += len(batch)
 
     def sides(self) -> dict[str, tuple[int, Iterator[list[str]]]]:
@@ -229,11 +229,11 @@ class Corpus:
 
         Raises IndexError for a row that there is not.
         """
-        found = [""] * len(rows)
+        texts = [""] * len(rows)
         for places, batch in self._batches(side, self.fields, rows):
-            for place, text in zip(places.tolist(), _joined(batch, self.fields), strict=True):
-                found[place] = text
-        return found
+            for place, text in zip(places.tolist(), _join_fields(batch, self.fields), strict=True):
+                texts[place] = text
+        return texts
 
     def each_text(self, side: str, rows: I64) -> Iterator[str]:
         """Yield the texts of ``rows`` of ``side``, which must ascend; a block of the file is in memory at a time.
@@ -243,7 +243,7 @@ class Corpus:
         if (np.diff(rows) < 0).any():
             raise ValueError("rows that do not ascend, in which order the file is read")
         for _, batch in self._batches(side, self.fields, rows):
-            yield from _joined(batch, self.fields)
+            yield from _join_fields(batch, self.fields)
 
     def table(self, side: str, rows: I64 | None = None) -> pl.DataFrame:
         """Return uid, title, content (and split) of ``rows`` of ``side``; of all rows if None.
@@ -252,15 +252,15 @@ class Corpus:
         """
         if rows is None:
             return pl.read_parquet(self.folder / f"{side}.parquet", glob=False)
-        return self._gathered(side, (DOCUMENTS if side == "documents" else LABELS).names, rows)
+        return self._read_rows(side, (DOCUMENTS if side == "documents" else LABELS).names, rows)
 
-    def _gathered(self, side: str, fields: Sequence[str], rows: I64) -> pl.DataFrame:
+    def _read_rows(self, side: str, fields: Sequence[str], rows: I64) -> pl.DataFrame:
         """Return some columns of ``rows`` of ``side``, in the order of ``rows``."""
         frame = pl.DataFrame(schema=dict.fromkeys(fields, pl.String))
-        found = list(self._batches(side, fields, rows))
-        if found:
-            places = np.concatenate([places for places, _ in found])
-            frame = pl.DataFrame(pa.Table.from_batches([batch for _, batch in found]))[np.argsort(places)]
+        batches = list(self._batches(side, fields, rows))
+        if batches:
+            places = np.concatenate([places for places, _ in batches])
+            frame = pl.DataFrame(pa.Table.from_batches([batch for _, batch in batches]))[np.argsort(places)]
         return frame
 
     def _batches(self, side: str, fields: Sequence[str], rows: I64) -> Iterator[tuple[I64, pa.RecordBatch]]:
@@ -274,28 +274,28 @@ class Corpus:
             if np.searchsorted(ordered, start) < np.searchsorted(ordered, stop):
                 for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=list(fields)):
                     inside = slice(*np.searchsorted(ordered, (start, start + len(batch))))
-                    yield order[inside], _taken(batch, ordered[inside] - start)
+                    yield order[inside], _take_rows(batch, ordered[inside] - start)
                     start += len(batch)
             start = stop
 
 
-def _taken(batch: pa.RecordBatch, rows: I64) -> pa.RecordBatch:
+def _take_rows(batch: pa.RecordBatch, rows: I64) -> pa.RecordBatch:
     """Return the ``rows`` of a batch."""
-    at = as_slice(rows)
-    if isinstance(at, slice):
-        return batch.slice(at.start, len(rows))
-    return batch.take(pl.Series(at).to_arrow())  # pa.array would import pandas
+    index = as_slice(rows)
+    if isinstance(index, slice):
+        return batch.slice(index.start, len(rows))
+    return batch.take(pl.Series(index).to_arrow())  # pa.array would import pandas
 
 
-def _joined(batch: pa.RecordBatch, fields: Sequence[str]) -> list[str]:
+def _join_fields(batch: pa.RecordBatch, fields: Sequence[str]) -> list[str]:
     """Return the non-empty fields of each row, joined by a space."""
     columns = [batch[name].to_pylist() for name in fields]
     if len(columns) == 2:  # the same, three times as fast
-        return [f"{one} {other}" if one and other else one or other or "" for one, other in zip(*columns, strict=True)]
-    return [" ".join(part for part in parts if part) for parts in zip(*columns, strict=True)]
+        return [f"{a} {b}" if a and b else a or b or "" for a, b in zip(*columns, strict=True)]
+    return [" ".join(value for value in values if value) for values in zip(*columns, strict=True)]
 
 
-def _named(pairs: LabelMatrix, uids_L: pl.Series) -> list[list[str]]:
+def _label_uids(pairs: LabelMatrix, uids_L: pl.Series) -> list[list[str]]:
     """Return the sorted uids of the labels of each document."""
     names, ends = uids_L.gather(pairs.indices).to_list(), pairs.indptr.tolist()
     return [sorted(names[start:end]) for start, end in pairwise(ends)]

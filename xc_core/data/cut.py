@@ -40,10 +40,10 @@ class Cut:
 
     def __init__(self, folder: Path, by: str, fraction: float, *, given: bool) -> None:
         self._folder, self._fraction, self._given = folder, fraction, given
-        self._near = NearDuplicates(folder / "near-duplicates") if by == "family" else None
+        self._near_duplicates = NearDuplicates(folder / "near-duplicates") if by == "family" else None
         self._groups = pq.ParquetWriter(folder / FAMILIES, SCHEMA, compression="zstd") if by == "group" else None
-        self._held: list[Bool] = [np.zeros(0, bool)]
-        self._named: list[str] = []
+        self._held_out: list[Bool] = [np.zeros(0, bool)]
+        self._family_names: list[str] = []
         self._documents = 0
         self.grouped = 0
         """Train and validation documents that have a group."""
@@ -64,10 +64,11 @@ class Cut:
             digest_N = digests(names)
         fraction = 0.0 if self._given else self._fraction
         held_N = is_validation(digest_N, fraction) if split == TRAIN else np.ones(len(block), bool)
-        if self._near:
-            self._near.add([f"{title} {content}" for title, content in zip(block.titles, block.contents, strict=True)])
-            self._held.append(held_N)
-            self._named += block.families or [""] * len(block)
+        if self._near_duplicates:
+            texts = zip(block.titles, block.contents, strict=True)
+            self._near_duplicates.add([f"{title} {content}" for title, content in texts])
+            self._held_out.append(held_N)
+            self._family_names += block.families or [""] * len(block)
         elif block.families:
             self._names_unused = True
         self._documents += len(block)
@@ -86,17 +87,18 @@ class Cut:
         """Write ``families.parquet``; return the splits of train and validation documents if ``splits`` gave others."""
         if self._groups:
             self._groups.close()
-        if not self._near:
+        if not self._near_duplicates:
             return None
-        held_N, uids = np.concatenate(self._held), self._uids()
-        if any(self._named):
-            self._near.discard()
-            names = pl.Series([name or uid for name, uid in zip(self._named, uids, strict=True)], dtype=pl.String)
+        held_N, uids = np.concatenate(self._held_out), self._uids()
+        if any(self._family_names):
+            self._near_duplicates.discard()
+            named = [name or uid for name, uid in zip(self._family_names, uids, strict=True)]
+            names = pl.Series(named, dtype=pl.String)
             moved_N = is_validation(digests(names.to_list()), self._fraction)
         else:
-            first_N = self._near.families()
+            first_N = self._near_duplicates.families()
             names, moved_N = uids.gather(first_N), held_N[first_N]
-        self._write_near(names, uids)
+        self._write_near_duplicates(names, uids)
         return None if self._given or np.array_equal(moved_N, held_N) else np.where(moved_N, VALIDATION, TRAIN)
 
     def check_groups(self) -> None:
@@ -114,7 +116,7 @@ class Cut:
             self._documents
         )
 
-    def _write_near(self, names: pl.Series, uids: pl.Series) -> None:
+    def _write_near_duplicates(self, names: pl.Series, uids: pl.Series) -> None:
         """Write the families that have at least two documents, or another name than their document."""
         doc = np.flatnonzero((names.is_duplicated() | (names != uids)).to_numpy())
         table = pa.table([pa.array(doc), names.gather(doc).to_arrow().cast(pa.string())], schema=SCHEMA)
@@ -147,20 +149,20 @@ def write_splits(
 
     Returns the number of these documents, and of their pairs, in each of ``splits``.
     """
-    file, work, start = pq.ParquetFile(folder / "documents.parquet"), folder / "documents.moved", 0
+    file, work, first_row = pq.ParquetFile(folder / "documents.parquet"), folder / "documents.moved", 0
     with pq.ParquetWriter(work, file.schema_arrow, compression="zstd") as writer:
         for batch in file.iter_batches(16_384):
             names = np.array(batch["split"].to_pylist(), dtype=object)
-            own = split_N[start : start + len(batch)]
-            names[: len(own)] = own
-            at = batch.schema.get_field_index("split")
-            writer.write_batch(batch.set_column(at, batch.schema.field(at), pa.array(names, pa.string())))
-            start += len(batch)
+            new_splits = split_N[first_row : first_row + len(batch)]
+            names[: len(new_splits)] = new_splits
+            column = batch.schema.get_field_index("split")
+            writer.write_batch(batch.set_column(column, batch.schema.field(column), pa.array(names, pa.string())))
+            first_row += len(batch)
     work.replace(folder / "documents.parquet")
     pairs_N = np.zeros(len(split_N), np.int64)
     for batch in pq.ParquetFile(folder / "pairs.parquet").iter_batches(columns=["doc"]):
         docs = batch["doc"].to_numpy()
         np.add.at(pairs_N, docs[docs < len(split_N)], 1)
     inside = {split: split_N == split for split in splits}
-    sizes = {split: int(own_N.sum()) for split, own_N in inside.items()}
-    return sizes, {split: int(pairs_N[own_N].sum()) for split, own_N in inside.items()}
+    sizes = {split: int(inside_N.sum()) for split, inside_N in inside.items()}
+    return sizes, {split: int(pairs_N[inside_N].sum()) for split, inside_N in inside.items()}

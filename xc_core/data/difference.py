@@ -46,24 +46,28 @@ class Difference:
     @classmethod
     def of(cls, before: Corpus, after: Corpus) -> Difference:
         """Compare two corpora. Texts and pairs are compared by 64-bit hashes."""
-        earlier, later = _pairs(before), _pairs(after)
-        gone = earlier.join(later, on=["doc", "label"], how="anti")
-        new = later.join(earlier, on=["doc", "label"], how="anti")
-        first, second = _rows(before, "documents"), _rows(after, "documents")
-        both = first.join(second, on="uid")
-        lost = _within(gone, both["key"]) - _within(new, both["key"])
-        tests, learnt = (first.filter(pl.col("split").is_in(splits)) for splits in ([TEST], [TRAIN, VALIDATION]))
-        known = second.filter(pl.col("split") == TEST).join(learnt, on="text", how="semi")
-        moved = both.filter((pl.col("split") == TEST) != (pl.col("split_right") == TEST))["uid"].sort().to_list()
+        pairs_before, pairs_after = _pairs(before), _pairs(after)
+        removed = pairs_before.join(pairs_after, on=["doc", "label"], how="anti")
+        added = pairs_after.join(pairs_before, on=["doc", "label"], how="anti")
+        documents_before, documents_after = _rows(before, "documents"), _rows(after, "documents")
+        in_both = documents_before.join(documents_after, on="uid")
+        lost = _count_pairs_of(removed, in_both["key"]) - _count_pairs_of(added, in_both["key"])
+        tests, learnt = (
+            documents_before.filter(pl.col("split").is_in(splits)) for splits in ([TEST], [TRAIN, VALIDATION])
+        )
+        known_tests = documents_after.filter(pl.col("split") == TEST).join(learnt, on="text", how="semi")
+        moved = in_both.filter((pl.col("split") == TEST) != (pl.col("split_right") == TEST))["uid"].sort().to_list()
         return cls(
-            _moves(first, second, pl.concat([gone["doc"], new["doc"]])),
+            _moves(documents_before, documents_after, pl.concat([removed["doc"], added["doc"]])),
             _moves(_rows(before, "labels"), _rows(after, "labels")),
-            {"before": len(earlier), "after": len(later), "added": len(new), "removed": len(gone),
-             "lost": max(lost, 0)},
+            {
+                "before": len(pairs_before), "after": len(pairs_after),
+                "added": len(added), "removed": len(removed), "lost": max(lost, 0),
+            },
             moved,
             {"before": len(tests),
-             "lost": len(tests.join(second.filter(pl.col("split") == TEST), on="uid", how="anti"))},
-            len(known.join(tests, on="text", how="anti").join(learnt, on="uid", how="anti")),
+             "lost": len(tests.join(documents_after.filter(pl.col("split") == TEST), on="uid", how="anti"))},
+            len(known_tests.join(tests, on="text", how="anti").join(learnt, on="uid", how="anti")),
         )  # fmt: skip
 
     def plain(self) -> dict[str, Any]:
@@ -95,21 +99,21 @@ def _pairs(corpus: Corpus) -> pl.DataFrame:
     return pl.DataFrame({"doc": keys["document"].gather(pairs["doc"]), "label": keys["label"].gather(pairs["label"])})
 
 
-def _within(pairs: pl.DataFrame, docs: pl.Series) -> int:
+def _count_pairs_of(pairs: pl.DataFrame, docs: pl.Series) -> int:
     """Return the number of pairs whose document is one of ``docs``."""
     return len(pairs.filter(pl.col("doc").is_in(docs.implode())))
 
 
 def _moves(before: pl.DataFrame, after: pl.DataFrame, relabelled: pl.Series | None = None) -> Moves:
-    other = pl.col("text") != pl.col("text_right")
+    changed = pl.col("text") != pl.col("text_right")
     if relabelled is not None:
-        other |= pl.col("key").is_in(relabelled.implode())
+        changed |= pl.col("key").is_in(relabelled.implode())
     return Moves(
         len(before),
         len(after),
         _uids(after.join(before, on="uid", how="anti")),
         _uids(before.join(after, on="uid", how="anti")),
-        _uids(before.join(after, on="uid").filter(other)),
+        _uids(before.join(after, on="uid").filter(changed)),
     )
 
 

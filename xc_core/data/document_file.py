@@ -40,7 +40,7 @@ def read_documents(
     """
     rows: list[tuple[str, str, list[str]]] = []
     places: dict[str, str] = {}
-    characters, known, allowed = 0, list(ids), replace(allowed, empty_text=False, empty_labels=False)
+    characters, label_uids, allowed = 0, list(ids), replace(allowed, empty_text=False, empty_labels=False)
     check_type(path, "documents")
     if path.stat().st_size > MOST_BYTES:
         raise _too_large(f"{path.stat().st_size:,} bytes", path)
@@ -49,11 +49,11 @@ def read_documents(
         for row, uid in enumerate(block.uids):
             check_once(uid, places, block.where(row))
         columns = {"title": block.titles, "content": block.contents}
-        parts = zip(*(columns[name] for name in fields), strict=True)
-        joined = [" ".join(part for part in row if part) for row in parts]
+        selected = zip(*(columns[name] for name in fields), strict=True)
+        joined = [" ".join(part for part in row if part) for row in selected]
         texts = [text or title or content for text, title, content in zip(joined, *columns.values(), strict=True)]
         ends = np.cumsum(block.label_counts).tolist()
-        labels = [known[label] for label in block.label_ids.tolist()]
+        labels = [label_uids[label] for label in block.label_ids.tolist()]
         rows += zip(block.uids, texts, [labels[a:b] for a, b in zip([0, *ends], ends, strict=False)], strict=True)
         characters += sum(map(len, texts))
         if len(rows) > MOST_DOCUMENTS or characters > MOST_BYTES:
@@ -72,7 +72,7 @@ def _checked(block: Block, cells: list[list[Any]], allowed: Allowed, ids: Mappin
     """Return a block with the ids of its labels, after the checks of an ingest; its messages name no option of it."""
     names = [[str(name) for name in cell] for cell in cells]
     for row, cell in enumerate(names):
-        before: set[str] = set()
+        seen: set[str] = set()
         for name in cell:
             if name not in ids:
                 raise DataError(
@@ -81,14 +81,14 @@ def _checked(block: Block, cells: list[list[Any]], allowed: Allowed, ids: Mappin
                     do="fix the uid or delete it",
                     where=block.where(row),
                 )
-            if name in before and not allowed.repeated_labels:
+            if name in seen and not allowed.repeated_labels:
                 raise DataError(
                     f"the label {preview(name)} twice",
                     expected="each label once per document",
                     do="delete the repetition",
                     where=block.where(row),
                 )
-            before.add(name)
+            seen.add(name)
     block.label_ids = np.array([ids[name] for cell in names for name in cell], np.int64)
     block.label_counts = np.array([len(cell) for cell in names], np.int64)
     block = clean_block(block, allowed)

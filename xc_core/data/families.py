@@ -52,7 +52,7 @@ class NearDuplicates:
         self._texts += len(texts)
         signature_NH = signatures(words, rows)
         _append(self._folder / "signatures", signature_NH)
-        for band, key_N in enumerate(_keys(signature_NH)):
+        for band, key_N in enumerate(_band_keys(signature_NH)):
             _append(self._folder / f"band-{band}", key_N)
 
     def families(self) -> I64:
@@ -63,7 +63,7 @@ class NearDuplicates:
         rows = np.concatenate([np.zeros(0, np.int64), *self._with_words])
         first_N = np.arange(self._texts, dtype=np.int64)
         if len(rows):
-            first_N[rows] = rows[self._found(len(rows))]
+            first_N[rows] = rows[self._linked_families(len(rows))]
         shutil.rmtree(self._folder)
         return first_N
 
@@ -71,16 +71,17 @@ class NearDuplicates:
         """Delete the files."""
         shutil.rmtree(self._folder)
 
-    def _found(self, size: int) -> I64:
+    def _linked_families(self, size: int) -> I64:
         signature_NH = np.memmap(self._folder / "signatures", np.uint32, "r", shape=(size, _HASHES))
-        codes, alike = np.zeros(0, np.int64), np.zeros(0)
+        codes, similarities = np.zeros(0, np.int64), np.zeros(0)
         for band in range(BANDS):
-            pairs = _neighbours(np.fromfile(self._folder / f"band-{band}", np.uint64))
+            pairs = _candidate_pairs(np.fromfile(self._folder / f"band-{band}", np.uint64))
             fresh = np.setdiff1d(pairs, codes, assume_unique=True)
-            similar = similarity(signature_NH, np.stack(np.divmod(fresh, size), axis=1))
-            kept = similar >= LEVELS[0]
-            codes, alike = np.concatenate([codes, fresh[kept]]), np.concatenate([alike, similar[kept]])
-        return components(size, np.stack(np.divmod(codes, size), axis=1), alike)
+            similarity_P = similarity(signature_NH, np.stack(np.divmod(fresh, size), axis=1))
+            linked = similarity_P >= LEVELS[0]
+            codes = np.concatenate([codes, fresh[linked]])
+            similarities = np.concatenate([similarities, similarity_P[linked]])
+        return components(size, np.stack(np.divmod(codes, size), axis=1), similarities)
 
 
 def signatures(words: Words, rows: I64) -> Array:
@@ -88,26 +89,26 @@ def signatures(words: Words, rows: I64) -> Array:
 
     A word is hashed once for all texts; texts of equally many words are gathered at a time.
     """
-    found = np.empty((len(rows), _HASHES), np.uint32)
+    signature_NH = np.empty((len(rows), _HASHES), np.uint32)
     size_N = np.diff(words.indptr)[rows]
     order = np.argsort(size_N, kind="stable")
     sizes, starts = np.unique(size_N[order], return_index=True)
     groups = list(zip(sizes.tolist(), np.split(order, starts)[1:], strict=True))
     for first in range(0, _HASHES, _HASHES_AT_ONCE):
         columns = slice(first, first + _HASHES_AT_ONCE)
-        hashed_WH = _hashed(words.known, columns)
-        for size, own in groups:
+        hashed_WH = _word_hashes(words.vocabulary, columns)
+        for size, texts in groups:
             step = max(1, _WORDS // size)
-            for part in (own[start : start + step] for start in range(0, len(own), step)):
-                numbers = words.numbers[words.indptr[rows[part]] + np.arange(size)[:, None]]
-                found[part, columns] = hashed_WH.take(numbers, axis=0, mode="clip").min(axis=0)
-    return found
+            for batch in (texts[start : start + step] for start in range(0, len(texts), step)):
+                numbers = words.numbers[words.indptr[rows[batch]] + np.arange(size)[:, None]]
+                signature_NH[batch, columns] = hashed_WH.take(numbers, axis=0, mode="clip").min(axis=0)
+    return signature_NH
 
 
-def _hashed(known: Array, columns: slice) -> Array:
+def _word_hashes(words_W: Array, columns: slice) -> Array:
     """Return some of the 128 hashes of each word (W x columns, uint32)."""
     hashed = [
-        (known * np.uint64(derive(0, "minhash", i) | 1) + np.uint64(derive(1, "minhash", i))) >> np.uint64(32)
+        (words_W * np.uint64(derive(0, "minhash", i) | 1) + np.uint64(derive(1, "minhash", i))) >> np.uint64(32)
         for i in range(columns.start, columns.stop)
     ]
     return np.stack(hashed, axis=1, dtype=np.uint32, casting="unsafe")
@@ -129,22 +130,22 @@ def components(size: int, pairs: I64, alike: F64, largest: int = LARGEST) -> I64
     for level in LEVELS:
         large_N = np.bincount(family_N, minlength=size)[family_N] > largest if level != LEVELS[0] else family_N == 0
         links = pairs[(alike >= level) & large_N[pairs[:, 0]] & large_N[pairs[:, 1]]]
-        family_N = np.where(large_N, _first(size, links), family_N)
+        family_N = np.where(large_N, _lowest_members(size, links), family_N)
     return family_N
 
 
-def _first(size: int, pairs: I64) -> I64:
+def _lowest_members(size: int, pairs: I64) -> I64:
     """Return the lowest member of the connected component of each of ``size`` texts."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
     graph = coo_matrix((np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])), (size, size))
-    part_N = connected_components(graph, directed=False)[1]
-    lowest = np.unique(part_N, return_index=True)[1].astype(np.int64)
-    return np.asarray(lowest[part_N])
+    component_N = connected_components(graph, directed=False)[1]
+    lowest = np.unique(component_N, return_index=True)[1].astype(np.int64)
+    return np.asarray(lowest[component_N])
 
 
-def _keys(signature_NH: Array) -> Array:
+def _band_keys(signature_NH: Array) -> Array:
     """Return one hash per band and text (bands x N, uint64)."""
     key = np.zeros((BANDS, len(signature_NH)), np.uint64)
     for column in range(ROWS):
@@ -153,17 +154,18 @@ def _keys(signature_NH: Array) -> Array:
     return key
 
 
-def _neighbours(key_N: Array) -> I64:
+def _candidate_pairs(key_N: Array) -> I64:
     """Return pairs of texts with equal keys (first * N + second): each with the one before it and with the first."""
     order = np.argsort(key_N)
-    same = np.diff(key_N[order]) == 0
-    rows = np.sort(order[np.append(same, False) | np.append(False, same)])  # few texts share their key with others
+    equals_next = np.diff(key_N[order]) == 0
+    shares_key = np.append(equals_next, False) | np.append(False, equals_next)  # few texts do
+    rows = np.sort(order[shares_key])
     rows = rows[np.argsort(key_N[rows], kind="stable")]
     later = np.flatnonzero(np.diff(key_N[rows]) == 0) + 1
-    new = np.setdiff1d(np.arange(len(rows)), later, assume_unique=True)
-    first = new[np.searchsorted(new, later, side="right") - 1]
-    third = first < later - 1  # the first one is not the one before it
-    pairs = np.concatenate([rows[[later - 1, later]], rows[[first[third], later[third]]]], axis=1)
+    group_starts = np.setdiff1d(np.arange(len(rows)), later, assume_unique=True)
+    first = group_starts[np.searchsorted(group_starts, later, side="right") - 1]
+    not_adjacent = first < later - 1  # the first one is not the one before it
+    pairs = np.concatenate([rows[[later - 1, later]], rows[[first[not_adjacent], later[not_adjacent]]]], axis=1)
     return np.asarray(pairs[0] * len(key_N) + pairs[1], np.int64)
 
 

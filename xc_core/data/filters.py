@@ -29,11 +29,11 @@ def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: 
         if len(_PAIR.findall(block)) < block.count(b"\n"):
             _refuse_line(block, path, number)
         pairs = np.fromstring(block, np.int64, sep=" ").reshape(-1, 2)
-        for column, limit, what in ((0, rows, "document"), (1, labels, "label")):
+        for column, limit, side in ((0, rows, "document"), (1, labels, "label")):
             outside = np.flatnonzero(pairs[:, column] >= limit)
             if len(outside):
-                found = f"the {what} {pairs[outside[0], column]}"
-                expected = f"{what}s from 0 to {limit - 1}: the dataset has {limit}"
+                found = f"the {side} {pairs[outside[0], column]}"
+                expected = f"{side}s from 0 to {limit - 1}: the dataset has {limit}"
                 _refuse(found, expected, path, number + int(outside[0]))
         parts.append(pairs)
     pairs = np.concatenate(parts)
@@ -44,7 +44,7 @@ def given_pairs(path: Path, *, first_row: int, rows: int, labels: int, options: 
 def _refuse_line(block: bytes, path: Path, number: int) -> NoReturn:
     """Raise DataError for the first line of a block that is not a pair."""
     lines = block.split(b"\n")[:-1]
-    offset = next(at for at, line in enumerate(lines) if _PAIR.fullmatch(line) is None)
+    offset = next(i for i, line in enumerate(lines) if _PAIR.fullmatch(line) is None)
     line = lines[offset].decode().removesuffix("\r")
     found = f"the line {preview(line)}" if line else "an empty line"
     _refuse(found, "'document label': two numbers from 0", path, number + offset)

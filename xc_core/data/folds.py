@@ -60,8 +60,8 @@ class Fold:
 
         A lower count would reveal that held-out documents have the label. Labels that no published document has keep 0.
         """
-        published_L, rare, own_L = self._frequencies(corpus)
-        return np.where(published_L > 0, np.maximum(own_L, rare), 0)
+        published_L, rare, trained_L = self._frequencies(corpus)
+        return np.where(published_L > 0, np.maximum(trained_L, rare), 0)
 
     def revealing_labels(self, corpus: Corpus) -> Bool:
         """Mark labels that have fewer documents in this training than a rare published label, if these are few (L).
@@ -71,18 +71,18 @@ class Fold:
         more than 20 documents, the difference is small and no label is marked
         (docs/lab-notes/2026-11-22-held-out-labels.md).
         """
-        published_L, rare, own_L = self._frequencies(corpus)
-        return (own_L < rare) & (published_L > 0) & (rare <= _FEW)
+        published_L, rare, trained_L = self._frequencies(corpus)
+        return (trained_L < rare) & (published_L > 0) & (rare <= _FEW)
 
     def _frequencies(self, corpus: Corpus) -> tuple[I64, int, I64]:
-        """Return each label's published train documents (L), the count of a rare published label, and own counts (L).
+        """Return each label's published documents (L), the count of a rare published label, and those trained on (L).
 
         The acceptance documents count as published: they were taken out of the train file as validation documents are.
         """
         published_L = corpus.published_train().frequency_L()
         accepted_L = corpus.labels.rows(corpus.rows(ACCEPTANCE)).frequency_L()
-        own_L = corpus.labels.rows(self.documents(corpus)).frequency_L()
-        return published_L, _rare(published_L + accepted_L), own_L
+        trained_L = corpus.labels.rows(self.documents(corpus)).frequency_L()
+        return published_L, _rare(published_L + accepted_L), trained_L
 
 
 def _rare(published_L: I64) -> int:
@@ -114,15 +114,16 @@ def folds(corpus: Corpus, *, refit: bool, enough: int, seen: bool = False) -> li
     return [*(Fold(f"half-{half}", refit=True, half=half) for half in range(count)), Fold(FINAL, refit=True)]
 
 
-def unseen(made: list[Fold], corpus: Corpus, limit: int) -> list[tuple[Fold, I64]]:
+def unseen(trainings: list[Fold], corpus: Corpus, limit: int) -> list[tuple[Fold, I64]]:
     """Return folds with validation rows that they leave out (ascending), ``limit`` rows at most of all folds together.
 
     Which rows are chosen depends on their uids alone, not on the order of the file or on the fold. A fold without such
     rows is missing from the result.
     """
-    left_out = [(fold, rows) for fold in made if len(rows := fold.unseen(corpus))]
+    left_out = [(fold, rows) for fold in trainings if len(rows := fold.unseen(corpus))]
     if not left_out:
         return []
     rows = np.concatenate([rows for _, rows in left_out])
     chosen = corpus.drawn(rows, limit)
-    return [(fold, kept) for fold, own in left_out if len(kept := np.intersect1d(own, chosen))]
+    chosen_by_fold = [(fold, np.intersect1d(rows, chosen)) for fold, rows in left_out]
+    return [(fold, rows) for fold, rows in chosen_by_fold if len(rows)]

@@ -24,23 +24,23 @@ def hold_out(folder: Path, fraction: float) -> tuple[dict[str, int], dict[str, i
     """
     documents = pl.read_parquet(folder / "documents.parquet", columns=["uid", "split"], glob=False)
     pairs = pl.read_parquet(folder / "pairs.parquet", glob=False)
-    split_N, names = documents["split"].to_numpy().astype(object), _families(folder, documents["uid"])
-    held_N = is_acceptance(digests(names.to_list()), fraction) & ~_marked(names, split_N != TRAIN)
-    held_N &= ~_marked(names, _needed(split_N, held_N, pairs))
+    split_N, names = documents["split"].to_numpy().astype(object), _family_names(folder, documents["uid"])
+    held_N = is_acceptance(digests(names.to_list()), fraction) & ~_of_same_families(names, split_N != TRAIN)
+    held_N &= ~_of_same_families(names, _needed(split_N, held_N, pairs))
     split_N[held_N] = ACCEPTANCE
     return write_splits(folder, split_N, (TRAIN, VALIDATION, ACCEPTANCE))
 
 
-def _families(folder: Path, uids: pl.Series) -> pl.Series:
+def _family_names(folder: Path, uids: pl.Series) -> pl.Series:
     """Return the name of each document's family, the uid for a document without siblings."""
     if not (folder / FAMILIES).is_file():
         return uids
-    families, names = pl.read_parquet(folder / FAMILIES, glob=False), uids.to_numpy().astype(object)
-    names[families["doc"].to_numpy()] = families["family"].to_numpy()
+    table, names = pl.read_parquet(folder / FAMILIES, glob=False), uids.to_numpy().astype(object)
+    names[table["doc"].to_numpy()] = table["family"].to_numpy()
     return pl.Series(names, dtype=pl.String)
 
 
-def _marked(names: pl.Series, chosen_N: Bool) -> Bool:
+def _of_same_families(names: pl.Series, chosen_N: Bool) -> Bool:
     """Mark every document of a family that has a chosen one."""
     return names.is_in(names.filter(pl.Series(chosen_N)).unique().to_list()).to_numpy()
 
@@ -49,7 +49,7 @@ def _needed(split_N: Array, held_N: Bool, pairs: pl.DataFrame) -> Bool:
     """Mark held documents with a label that no other train or validation document has (N)."""
     docs, labels = pairs["doc"].to_numpy(), pairs["label"].to_numpy()
     kept_N = (split_N != TEST) & ~held_N
-    left_L = np.bincount(labels[kept_N[docs]], minlength=int(labels.max(initial=0)) + 1)
+    remaining_L = np.bincount(labels[kept_N[docs]], minlength=int(labels.max(initial=0)) + 1)
     needed_N = np.zeros(len(split_N), bool)
-    needed_N[docs[held_N[docs] & (left_L[labels] == 0)]] = True
+    needed_N[docs[held_N[docs] & (remaining_L[labels] == 0)]] = True
     return needed_N

@@ -79,5 +79,5 @@ def read_history(folder: Path) -> dict[str, Any] | None:
     """
     if _FILE not in read_manifest(folder).files:
         return None
-    found: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
-    return found
+    history: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
+    return history

@@ -22,7 +22,7 @@ from xc_core.data.formats import LAYOUTS, Block, ReadOptions, Source, arrow, ope
 from xc_core.data.formats.base import source_facts
 from xc_core.data.held import hold_out
 from xc_core.data.label_table import LabelsWriter
-from xc_core.data.places import Place, place_of
+from xc_core.data.places import BlockPlace, place_of
 from xc_core.data.propensity import PROPENSITY
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, Distinct, digests
 from xc_core.errors import ConfigError, DataError, preview
@@ -66,13 +66,13 @@ class IngestConfig:
     """Share of rows split off as test if a tabular folder has no test file."""
 
     def __post_init__(self) -> None:
-        for name, fine, expected in (
+        for name, valid, expected in (
             ("validation_fraction", 0 <= self.validation_fraction < 1, "0 <= share < 1"),
             ("acceptance_fraction", 0 <= self.acceptance_fraction <= 0.5, "0 <= share <= 0.5"),
             ("test_fraction", 0 < self.test_fraction < 1, "0 < share < 1"),
             ("max_line_bytes", self.max_line_bytes >= 1, "at least 1"),
         ):
-            if not fine:
+            if not valid:
                 raise ConfigError(f"{name} {getattr(self, name)}", expected=expected, do="fix the value")
         if not self.fields or not set(self.fields) <= set(FIELDS) or len(set(self.fields)) < len(self.fields):
             raise ConfigError(f"fields {self.fields}", expected=" and ".join(FIELDS), do="name one or both, once each")
@@ -161,7 +161,7 @@ class _CorpusWriter:
         self._frequency: I64 = np.zeros(0, np.int64)
         self._test_frequency: I64 = np.zeros(0, np.int64)
         self._label_uids, self._doc_uids = Distinct(self.folder / "label-uids"), Distinct(self.folder / "document-uids")
-        self._doc_places: list[Place] = []
+        self._doc_places: list[BlockPlace] = []
         options: dict[str, Any] = {"compression": "zstd"}
         self._doc_file = pq.ParquetWriter(self.folder / "documents.parquet", schemas.DOCUMENTS, **options)
         self._pair_file = pq.ParquetWriter(self.folder / "pairs.parquet", schemas.PAIRS, **options)
@@ -175,8 +175,8 @@ class _CorpusWriter:
     ) -> None:
         for file in (self._doc_file, self._pair_file):
             file.close()
-        for part in (self._label_table, self._meter):
-            part.__exit__(kind, error, trace)
+        for writer in (self._label_table, self._meter):
+            writer.__exit__(kind, error, trace)
 
     @property
     def labels(self) -> int:
@@ -194,7 +194,7 @@ class _CorpusWriter:
         digest_N = digests(block.uids)
         names = self.cut.splits(block, split, digest_N)
         self._doc_uids.add(digest_N)
-        self._doc_places.append(Place.of(block, self.documents))
+        self._doc_places.append(BlockPlace.of(block, self.documents))
         columns = [arrow(column) for column in (block.uids, block.titles, block.contents)]
         columns.append(pl.Series(names.tolist(), dtype=pl.String).to_arrow().cast(pa.string()))
         self._doc_file.write_batch(pa.record_batch(columns, schema=schemas.DOCUMENTS))
@@ -203,10 +203,10 @@ class _CorpusWriter:
         order = np.argsort(doc_ids * np.int64(self.labels) + label_ids, kind="stable")  # fast if most are in order
         self._pair_file.write_batch(_pairs(doc_ids[order], label_ids[order]))
         if split == TEST:
-            self._test_frequency = _grown(self._test_frequency, self.labels)
+            self._test_frequency = _padded(self._test_frequency, self.labels)
             np.add.at(self._test_frequency, label_ids, 1)
         else:
-            self._frequency = _grown(self._frequency, self.labels)
+            self._frequency = _padded(self._frequency, self.labels)
             np.add.at(self._frequency, label_ids, 1)
         for name in self.sizes:
             inside = names == name
@@ -260,24 +260,24 @@ class _CorpusWriter:
     @property
     def _unseen_L(self) -> Bool:
         """True for labels without a train or validation document."""
-        return np.asarray(_grown(self._frequency, self.labels) == 0)
+        return np.asarray(_padded(self._frequency, self.labels) == 0)
 
     @property
     def _split_off_L(self) -> Bool:
         """True for labels that are unseen only because our own split put all of their documents into test."""
-        return self._unseen_L & (_grown(self._test_frequency, self.labels) > 0) & self.splits_off
+        return self._unseen_L & (_padded(self._test_frequency, self.labels) > 0) & self.splits_off
 
-    def _check_uids(self, what: str, uids: Distinct, places: list[Place]) -> None:
+    def _check_uids(self, side: str, uids: Distinct, places: list[BlockPlace]) -> None:
         repeat = uids.first_repeat()
         if repeat is None:
             return
         earlier, later = (place_of(places, row) for row in repeat)
-        column = pl.scan_parquet(self.folder / f"{what}s.parquet", glob=False).select("uid")
+        column = pl.scan_parquet(self.folder / f"{side}s.parquet", glob=False).select("uid")
         uid = column.slice(repeat[1], 1).collect().item()
-        leak = "; a document in both train and test would leak its labels" if what == "document" else ""
+        leak = "; a document in both train and test would leak its labels" if side == "document" else ""
         raise DataError(
             f"the uid {preview(uid)} again, which is also the uid of {earlier}",
-            expected=f"every {what} uid once" + (" in train and test together" if leak else ""),
+            expected=f"every {side} uid once" + (" in train and test together" if leak else ""),
             do=f"rename or drop one of the two{leak}",
             where=later,
         )
@@ -303,7 +303,7 @@ class _CorpusWriter:
         }
 
 
-def _grown(counts: I64, size: int) -> I64:
+def _padded(counts: I64, size: int) -> I64:
     return counts if len(counts) == size else np.concatenate([counts, np.zeros(size - len(counts), np.int64)])
 
 
@@ -313,8 +313,8 @@ def _filter_files(source: Source) -> dict[str, Path]:
 
 
 def _filter_pairs(filters: dict[str, Path], files: tuple[str, ...], writer: _CorpusWriter) -> I64:
-    """Return the (document row, label) pairs of filter files; rows of a file follow those of the file before."""
-    first_row = {name: sum(writer.lines[earlier] for earlier in files[:at]) for at, name in enumerate(files)}
+    """Return the (document row, label) pairs of filter files; document rows count on from one file to the next."""
+    first_row = {name: sum(writer.lines[earlier] for earlier in files[:index]) for index, name in enumerate(files)}
     parts = [
         given_pairs(
             path,

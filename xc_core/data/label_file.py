@@ -50,10 +50,13 @@ def _too_large(found: str, path: Path) -> DataError:
     return DataError(found, expected=limits, do="give the labels in several files, in turn", where=path.name)
 
 
-def check_type(path: Path, what: str) -> None:
-    """Raise MissingError if there is no file of ``what``, UsageError if its name is not that of a table."""
+def check_type(path: Path, kind: str) -> None:
+    """Raise MissingError if there is no file, UsageError if its name is not that of a table.
+
+    ``kind`` names the rows, "labels" or "documents".
+    """
     if not path.is_file():  # nor a folder or a named pipe, which would be waited for
-        raise MissingError(not_a_file(path), expected=f"a file of {what}", do="fix the name")
+        raise MissingError(not_a_file(path), expected=f"a file of {kind}", do="fix the name")
     if not has_ending(path):
         raise UsageError(path.name, expected=f"a name that ends in {', '.join(ENDINGS)}", do="rename it")
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from xc_core.data import corpus as schemas
 from xc_core.data.checks import Allowed, checked_block
 from xc_core.data.formats import Block, arrow
-from xc_core.data.places import Place
+from xc_core.data.places import BlockPlace
 
 FILE: Final = "labels.parquet"
 
@@ -24,7 +24,7 @@ class LabelsWriter:
     def __init__(self, folder: Path, allowed: Allowed) -> None:
         self._allowed = allowed
         self._file = pq.ParquetWriter(folder / FILE, schemas.LABELS, compression="zstd")
-        self.places: list[Place] = []
+        self.places: list[BlockPlace] = []
         """Where the rows come from."""
         self.size = 0
         """Labels so far."""
@@ -42,7 +42,7 @@ class LabelsWriter:
     def add(self, block: Block) -> None:
         """Write a block; raise DataError for the first wrong row."""
         block = checked_block(block, self._allowed, self.accepted, num_labels=None)
-        self.places.append(Place.of(block, self.size))
+        self.places.append(BlockPlace.of(block, self.size))
         self.size += len(block)
         columns = [arrow(column) for column in (block.uids, block.titles, block.contents)]
         self._file.write_batch(pa.record_batch(columns, schema=schemas.LABELS))

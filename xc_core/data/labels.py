@@ -95,18 +95,18 @@ class LabelMatrix:
         docs, labels = np.broadcast_arrays(docs, labels)
         keys = np.repeat(np.arange(len(self)) * np.int64(self.num_labels), self.counts_N)
         keys += self.indices
-        found = np.zeros(labels.shape, bool)
-        for part in _blocks(labels.shape):
-            found[part] = self._among(keys, docs[part], labels[part])
-        return found
+        positive = np.zeros(labels.shape, bool)
+        for block in _blocks(labels.shape):
+            positive[block] = self._in_keys(keys, docs[block], labels[block])
+        return positive
 
-    def _among(self, keys: I64, docs: Array, labels: Array) -> Bool:
+    def _in_keys(self, keys: I64, docs: Array, labels: Array) -> Bool:
         """Return True for pairs whose ``doc * L + label`` is among the rising ``keys``; False for PAD_ID."""
-        wanted = docs.astype(np.int64) * self.num_labels + labels
-        at = np.searchsorted(keys, wanted)
-        hit = np.zeros(wanted.shape, bool)
-        inside = at < len(keys)
-        hit[inside] = keys[at[inside]] == wanted[inside]
+        queries = docs.astype(np.int64) * self.num_labels + labels
+        positions = np.searchsorted(keys, queries)
+        hit = np.zeros(queries.shape, bool)
+        inside = positions < len(keys)
+        hit[inside] = keys[positions[inside]] == queries[inside]
         return np.asarray(hit & (labels != PAD_ID))
 
     def where(self, kept_P: Bool) -> LabelMatrix:

@@ -38,8 +38,8 @@ class Learnt:
     def of(cls, corpus: Corpus) -> Learnt:
         """Return the record of a training on this corpus."""
         rows, part_N = corpus.published_rows(), np.full(corpus.num_documents, _TRAIN, np.uint8)
-        for half, own in enumerate(corpus.validation_halves()):
-            part_N[own] = 1 + half
+        for half, half_rows in enumerate(corpus.validation_halves()):
+            part_N[half_rows] = 1 + half
         record_M = np.empty(len(rows), _RECORD)
         record_M["digest"], record_M["part"] = digests(corpus.uids(rows))["high"], part_N[rows]
         return cls(record_M[np.argsort(record_M["digest"], kind="stable")])
@@ -49,8 +49,8 @@ class Learnt:
         trained_M = older.record_M[older.record_M["part"] == _TRAIN]
         record_M = self.record_M.copy()
         record_M["part"][np.isin(record_M["digest"], trained_M["digest"])] = _TRAIN
-        gone_M = trained_M[~np.isin(trained_M["digest"], record_M["digest"])]
-        record_M = np.concatenate([record_M, gone_M])
+        removed_M = trained_M[~np.isin(trained_M["digest"], record_M["digest"])]
+        record_M = np.concatenate([record_M, removed_M])
         return Learnt(record_M[np.argsort(record_M["digest"], kind="stable")])
 
     @classmethod
@@ -71,8 +71,8 @@ class Learnt:
         """Return those of ``rows`` of a corpus that the training of a fold learnt from."""
         left_out = [] if fold.half is None else [1 + fold.half]
         parts = np.setdiff1d([0, 1, 2], left_out) if fold.refit else [_TRAIN]
-        own_M = self.record_M["digest"][np.isin(self.record_M["part"], parts)]
-        return rows[np.isin(digests(corpus.uids(rows))["high"], own_M)]
+        learnt_M = self.record_M["digest"][np.isin(self.record_M["part"], parts)]
+        return rows[np.isin(digests(corpus.uids(rows))["high"], learnt_M)]
 
     def check(self, corpus: Corpus, folds: list[Fold]) -> int:
         """Raise MovedError if the folds learnt from a test document of this corpus, or from held-out documents.
@@ -88,25 +88,25 @@ class Learnt:
                 do=f"{_DO}; or give new files in which these documents keep their place",
             )
         accepted = corpus.rows(ACCEPTANCE)
-        spoilt = self.seen(folds[-1], corpus, accepted)
-        if _too_many(spoilt, accepted):
+        seen_accepted = self.seen(folds[-1], corpus, accepted)
+        if _too_many(seen_accepted, accepted):
             raise MovedError(
-                f"{len(spoilt):,} acceptance documents of {len(accepted):,} that the kept rows learnt from "
-                f"(the first: {corpus.uids(spoilt[:1])[0]})",
+                f"{len(seen_accepted):,} acceptance documents of {len(accepted):,} that the kept rows learnt from "
+                f"(the first: {corpus.uids(seen_accepted[:1])[0]})",
                 expected=f"at most {_TOLERATED:.0%}, so that the gate compares models on new documents",
                 do=_DO,
             )
-        held = [fold.unseen(corpus) for fold in folds]
-        seen = [self.seen(fold, corpus, rows) for fold, rows in zip(folds, held, strict=True)]
-        known = np.concatenate(seen)
-        if any(map(_too_many, seen, held)):
+        held_out = [fold.unseen(corpus) for fold in folds]
+        seen_by_fold = [self.seen(fold, corpus, rows) for fold, rows in zip(folds, held_out, strict=True)]
+        seen = np.concatenate(seen_by_fold)
+        if any(map(_too_many, seen_by_fold, held_out)):
             raise MovedError(
-                f"{len(known):,} held-out documents of {len(corpus.rows(VALIDATION)):,} that the kept rows learnt from "
-                f"(the first: {corpus.uids(known[:1])[0]})",
+                f"{len(seen):,} held-out documents of {len(corpus.rows(VALIDATION)):,} that the kept rows learnt from "
+                f"(the first: {corpus.uids(seen[:1])[0]})",
                 expected=f"at most {_TOLERATED:.0%} of those of a fold, so that the fusion is fitted on new documents",
                 do=_DO,
             )
-        return len(known)
+        return len(seen)
 
 
 def _too_many(seen: I64, rows: I64) -> bool:

@@ -59,18 +59,20 @@ class Tables:
         A document of the update has the labels of the update. It keeps its family of near-duplicates and, if the update
         names no group, its group. A label that the update only names (its text is its uid) keeps its text.
         """
-        new = cut.placed(
+        new_documents = cut.placed(
             self.documents, update.documents.join(self.documents, on="uid", how="anti", maintain_order="left")
         )
         group = pl.col("group").replace("", None)  # update leaves what is null
         texts = update.documents.select("uid", "title", "content", group)
         named = (pl.col("title") == pl.col("uid")) & (pl.col("content") == "")
         labels = update.labels.join(self.labels, on="uid", how="anti", maintain_order="left")
-        others = self.pairs.join(update.documents, left_on="doc", right_on="uid", how="anti", maintain_order="left")
+        other_pairs = self.pairs.join(
+            update.documents, left_on="doc", right_on="uid", how="anti", maintain_order="left"
+        )
         return Tables(
-            pl.concat([self.documents.update(texts, on="uid"), new]),
+            pl.concat([self.documents.update(texts, on="uid"), new_documents]),
             pl.concat([self.labels.update(update.labels.filter(~named), on="uid"), labels]),
-            pl.concat([others, update.pairs]),
+            pl.concat([other_pairs, update.pairs]),
             pl.concat([self.filters, update.filters]).unique(maintain_order=True),
         )
 
@@ -81,68 +83,68 @@ class Tables:
             pairs = (rows.sort("doc", "label") for rows in (tables.pairs, tables.filters))
             return [tables.documents, tables.labels, *pairs]
 
-        return all(one.equals(two) for one, two in zip(ordered(self), ordered(other), strict=True))
+        return all(a.equals(b) for a, b in zip(ordered(self), ordered(other), strict=True))
 
     def divided(self) -> set[str]:
         """Return the groups that have documents in test and in another split."""
         groups = self.documents.filter(pl.col("group") != "").group_by("group")
         return set(groups.agg((pl.col("split") == TEST).n_unique()).filter(pl.col("split") > 1)["group"])
 
-    def known_by_text(self, there: Tables) -> tuple[Tables, int]:
-        """Return the tables with the uid and the text of the document of ``there`` that has the same text, and how many
-        documents have one.
+    def known_by_text(self, existing: Tables) -> tuple[Tables, int]:
+        """Give documents whose uid was derived from their text the uid and text of the equal ``existing`` document.
 
-        This concerns documents that got their uid from their text (``text_uid``); white space and Unicode form do not
-        count. Raises DataError if several documents have the text, or if a row with its uid changes that document too.
+        Returns the tables, and how many documents have an equal one. White space and Unicode form do not count. Raises
+        DataError if several documents have the text, or if a row with its uid changes that document too.
         """
         texts = self.documents.select("title", "content").iter_rows()
-        derived = pl.Series([text_uid(*text) for text in texts], dtype=pl.String)
-        own = self.documents.filter(pl.col("uid") == derived).select(_TEXT, new="uid")
-        if len(twice := own.filter(pl.col("text").is_duplicated())):
-            raise _unclear(
+        text_uids = pl.Series([text_uid(*text) for text in texts], dtype=pl.String)
+        with_derived_uid = self.documents.filter(pl.col("uid") == text_uids).select(_TEXT, new="uid")
+        if len(repeated := with_derived_uid.filter(pl.col("text").is_duplicated())):
+            raise _ambiguous(
                 "rows without a uid with the same text, but for white space and Unicode form: "
-                f"{preview(twice['text'][0])}"
+                f"{preview(repeated['text'][0])}"
             )
-        found = own.join(there.documents.select(_TEXT, old="uid"), on="text", maintain_order="left")
-        for one, several in (("new", "old"), ("old", "new")):
-            twice = found.filter(pl.col(one).is_duplicated())
-            if len(twice):
-                raise _unclear(
-                    f"{'a row' if one == 'new' else 'rows'} without a uid with the text of "
-                    f"{' and '.join(twice.filter(pl.col(one) == twice[one][0])[several].to_list()[:2])}"
+        matches = with_derived_uid.join(existing.documents.select(_TEXT, old="uid"), on="text", maintain_order="left")
+        for column, other in (("new", "old"), ("old", "new")):
+            repeated = matches.filter(pl.col(column).is_duplicated())
+            if len(repeated):
+                raise _ambiguous(
+                    f"{'a row' if column == 'new' else 'rows'} without a uid with the text of "
+                    f"{' and '.join(repeated.filter(pl.col(column) == repeated[column][0])[other].to_list()[:2])}"
                 )
         if len(
-            again := found.filter(pl.col("new") != pl.col("old")).join(
+            clashes := matches.filter(pl.col("new") != pl.col("old")).join(
                 self.documents, left_on="old", right_on="uid", how="semi"
             )
         ):
-            raise _unclear(f"a row without a uid with the text of {again['old'][0]}, and another row with this uid")
-        uids = dict(found.select("new", "old").iter_rows())
+            raise _ambiguous(f"a row without a uid with the text of {clashes['old'][0]}, and another row with this uid")
+        uids = dict(matches.select("new", "old").iter_rows())
         renamed = pl.col("doc").replace(uids)
-        kept = there.documents.select("uid", "title", "content").filter(pl.col("uid").is_in(list(uids.values())))
+        matched = pl.col("uid").is_in(list(uids.values()))
+        existing_texts = existing.documents.select("uid", "title", "content").filter(matched)
         tables = Tables(
-            self.documents.with_columns(pl.col("uid").replace(uids)).update(kept, on="uid"),
+            self.documents.with_columns(pl.col("uid").replace(uids)).update(existing_texts, on="uid"),
             self.labels,
             self.pairs.with_columns(renamed),
             self.filters.with_columns(renamed),
         )
-        return tables, len(found)
+        return tables, len(matches)
 
     def without(self, documents: list[str], labels: list[str]) -> Tables:
         """Return the tables without these uids and their pairs."""
 
-        def kept(pairs: pl.DataFrame) -> pl.DataFrame:
+        def without_uids(pairs: pl.DataFrame) -> pl.DataFrame:
             return pairs.filter(~pl.col("doc").is_in(documents), ~pl.col("label").is_in(labels))
 
-        left = self.documents.filter(~pl.col("uid").is_in(documents))
-        first = left.filter(pl.col("family").is_in(documents)).group_by("family", maintain_order=True).first()
+        remaining = self.documents.filter(~pl.col("uid").is_in(documents))
+        first = remaining.filter(pl.col("family").is_in(documents)).group_by("family", maintain_order=True).first()
         names = dict(first.select("family", "uid").iter_rows())  # a family must not keep the uid that is gone
         return replace(
             self,
-            documents=left.with_columns(pl.col("family").replace(names)),
+            documents=remaining.with_columns(pl.col("family").replace(names)),
             labels=self.labels.filter(~pl.col("uid").is_in(labels)),
-            pairs=kept(self.pairs),
-            filters=kept(self.filters),
+            pairs=without_uids(self.pairs),
+            filters=without_uids(self.filters),
         )
 
     def texts(self, documents: list[str]) -> set[str]:
@@ -155,9 +157,9 @@ class Tables:
 
         White space and Unicode form do not count. A document without text has no copies.
         """
-        found = self.documents.select("uid", _TEXT).filter(pl.col("text") != "")
-        named = pl.col("uid").is_in(documents)
-        return found.filter(~named).join(found.filter(named), on="text", how="semi")["uid"].to_list()
+        texts = self.documents.select("uid", _TEXT).filter(pl.col("text") != "")
+        is_named = pl.col("uid").is_in(documents)
+        return texts.filter(~is_named).join(texts.filter(is_named), on="text", how="semi")["uid"].to_list()
 
     def unlabelled(self) -> list[str]:
         """Return the uids of documents without labels."""
@@ -173,21 +175,21 @@ class Tables:
         ids = self.labels.select(label="uid", id=pl.int_range(pl.len()))
         targets = self.pairs.join(ids, on="label").group_by("doc").agg(pl.col("id").sort().alias("target_ind"))
         rows = self.documents.join(targets, left_on="uid", right_on="doc", how="left", maintain_order="left")
-        rows = rows.with_columns(family=_named(rows, by))
+        rows = rows.with_columns(family=_family_column(rows, by))
         longest = _write(folder / "lbl.json", self.labels)
         in_train = pl.col("split").replace(ACCEPTANCE, TRAIN)  # the next ingest holds the same documents out again
         for split in (TRAIN, VALIDATION, TEST):
-            own = rows.filter(in_train == split)
-            if len(own) or split != VALIDATION:
-                longest = max(longest, _write(folder / f"{STEM[split]}.json", own.drop("split")))
-            self._write_filters(folder / f"filter_labels_{split}.txt", own, ids)
+            split_rows = rows.filter(in_train == split)
+            if len(split_rows) or split != VALIDATION:
+                longest = max(longest, _write(folder / f"{STEM[split]}.json", split_rows.drop("split")))
+            self._write_filters(folder / f"filter_labels_{split}.txt", split_rows, ids)
         return longest
 
-    def _write_filters(self, path: Path, own: pl.DataFrame, ids: pl.DataFrame) -> None:
-        places = own.select(doc="uid", row=pl.int_range(pl.len()))
-        found = self.filters.join(places, on="doc").join(ids, on="label").sort("row", "id")
-        if len(found):
-            lines = found.select(pl.concat_str([pl.col("row"), pl.col("id")], separator=" "))
+    def _write_filters(self, path: Path, documents: pl.DataFrame, ids: pl.DataFrame) -> None:
+        rows = documents.select(doc="uid", row=pl.int_range(pl.len()))
+        pairs = self.filters.join(rows, on="doc").join(ids, on="label").sort("row", "id")
+        if len(pairs):
+            lines = pairs.select(pl.concat_str([pl.col("row"), pl.col("id")], separator=" "))
             path.write_text("".join(f"{line}\n" for line in lines.to_series()), "utf-8")
 
 
@@ -205,15 +207,20 @@ class NewDocuments:
     def placed(self, old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
         """Return ``new`` with its splits and families: of a known family or group, otherwise by a hash of its name."""
         test = pl.col("split") == TEST
-        own, others = new.filter(~test), new.filter(test)
-        name, known, family = self._families(old.filter(~test), own)
-        held_N = is_validation(digests(name), self.fraction)
-        found = [known.get(one) or (VALIDATION if held else TRAIN) for one, held in zip(name, held_N, strict=True)]
-        split = pl.when(pl.col("split") == TRAIN).then(pl.Series(found, dtype=pl.String)).otherwise(pl.col("split"))
-        return pl.concat([own.with_columns(split=split, family=pl.Series(family, dtype=pl.String)), others])
+        learnt_from, tests = new.filter(~test), new.filter(test)
+        names, known_splits, family = self._families(old.filter(~test), learnt_from)
+        held_N = is_validation(digests(names), self.fraction)
+        splits = [
+            known_splits.get(key) or (VALIDATION if held else TRAIN) for key, held in zip(names, held_N, strict=True)
+        ]
+        split = pl.when(pl.col("split") == TRAIN).then(pl.Series(splits, dtype=pl.String)).otherwise(pl.col("split"))
+        return pl.concat([learnt_from.with_columns(split=split, family=pl.Series(family, dtype=pl.String)), tests])
 
     def _families(self, old: pl.DataFrame, new: pl.DataFrame) -> tuple[list[str], dict[str, str], list[str]]:
-        """Return what decides about each new document, the split of those that are there, and its family's name."""
+        """Return three things that place new documents.
+
+        They are the name that decides the split of each, the split of each name that is in use, and their families.
+        """
         none = [""] * len(new)
         if self.by == "group":
             names = [group_family(group) if group else uid for uid, group in new.select("uid", "group").iter_rows()]
@@ -233,16 +240,16 @@ def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Data
     """Return ``group`` and ``family`` of each document, empty if it has none."""
     names = np.full(len(uids), "", dtype=object)
     if (corpus.folder / FAMILIES).is_file():
-        found = pl.read_parquet(corpus.folder / FAMILIES, glob=False)
-        names[found["doc"].to_numpy()] = found["family"].to_list()
-    name, none = pl.Series(names.tolist(), dtype=pl.String), pl.lit("")
+        families = pl.read_parquet(corpus.folder / FAMILIES, glob=False)
+        names[families["doc"].to_numpy()] = families["family"].to_list()
+    family, none = pl.Series(names.tolist(), dtype=pl.String), pl.lit("")
     split = artifacts.read_made(corpus.folder).facts.get("split", {})
     by_group = split.get("by") == "group"
     groups = _groups(source, by_group) if source and (by_group or split.get("grouped")) else {}
     group = pl.Series([groups.get(uid, "") for uid in uids], dtype=pl.String)
     if by_group:
-        return pl.select(group=pl.when(group == "").then(name.str.strip_prefix(GROUP)).otherwise(group), family=none)
-    return pl.select(group=group, family=pl.when(name == uids).then(none).otherwise(name))
+        return pl.select(group=pl.when(group == "").then(family.str.strip_prefix(GROUP)).otherwise(group), family=none)
+    return pl.select(group=group, family=pl.when(family == uids).then(none).otherwise(family))
 
 
 def _groups(source: Source, of_test: bool) -> dict[str, str]:
@@ -252,7 +259,7 @@ def _groups(source: Source, of_test: bool) -> dict[str, str]:
     return {uid: group for block in pairs for uid, group in block if group}
 
 
-def _named(documents: pl.DataFrame, by: str) -> pl.Series:
+def _family_column(documents: pl.DataFrame, by: str) -> pl.Series:
     """Return the names of families to write: none for one that is its own uid, unless no other would be named."""
     names = documents.select(pl.when(pl.col("family") != pl.col("uid")).then("family").otherwise(pl.lit("")))
     if by == "family" and (names.to_series() == "").all():
@@ -261,7 +268,7 @@ def _named(documents: pl.DataFrame, by: str) -> pl.Series:
     return names.to_series()
 
 
-def _unclear(found: str) -> DataError:
+def _ambiguous(found: str) -> DataError:
     return DataError(
         found,
         expected="texts that one document has, because rows without a uid are known by their text",

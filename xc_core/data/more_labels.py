@@ -52,16 +52,16 @@ def with_more_labels(
         "alike_labels": alike_labels(Corpus.unsealed(build.path)),
     }
     if "accepted" in facts:  # otherwise its accepted documents were not counted
-        own = labels.all_accepted(unseen - before.labels_in_test_only)
-        build.facts["accepted"] = {"documents": facts["accepted"]["documents"], "labels": own}
+        accepted = labels.all_accepted(unseen - before.labels_in_test_only)
+        build.facts["accepted"] = {"documents": facts["accepted"]["documents"], "labels": accepted}
 
 
 def _check_filters(folder: Path, config: IngestConfig) -> None:
     """Raise DataError if filter pairs are made from uids, and a new label has the uid of a document."""
     if config.filters != "generate":
         return
-    had = pl.read_parquet(folder / "filters.parquet", glob=False).to_numpy()
-    if not np.array_equal(had, generated_pairs(folder)):
+    present = pl.read_parquet(folder / "filters.parquet", glob=False).to_numpy()
+    if not np.array_equal(present, generated_pairs(folder)):
         raise DataError(
             "new labels with the uid of a document, which filter pairs are made from",
             expected="labels that change nothing but the labels; nothing has changed",

@@ -28,11 +28,11 @@ def old_places(names: pl.DataFrame, then: pl.DataFrame, *, do: str) -> pl.Series
     """
     then = then.with_row_index("old")
     matched = names.join(then, on="uid", how="left", maintain_order="left", suffix="_then")
-    known = matched.filter(matched["old"].is_not_null())
-    other = int((known["text"] != known["text_then"]).sum())
-    if other > _RENAMED * len(known):
+    old_labels = matched.filter(matched["old"].is_not_null())
+    changed = int((old_labels["text"] != old_labels["text_then"]).sum())
+    if changed > _RENAMED * len(old_labels):
         raise MovedError(
-            f"{other:,} of {len(known):,} labels with another text than the one their row was trained for",
+            f"{changed:,} of {len(old_labels):,} labels with another text than the one their row was trained for",
             expected=f"at most {_RENAMED:.0%}: uids, or line numbers in place of them, that name the same labels",
             do=do,
         )

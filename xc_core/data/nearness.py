@@ -50,15 +50,15 @@ def nearness(corpus: Corpus, *, queries: int = QUERIES, against: int = AGAINST, 
         return {}
     train = _sample(corpus, TRAIN, against, seed)
     cosines = nearest(corpus, np.concatenate([*rows.values()]), train)
-    found: dict[str, Any] = {
-        split: _figures(own)
+    result: dict[str, Any] = {
+        split: _figures(split_cosines)
         | {"twins": corpus.shared("title", "content", split=split, known=(TRAIN,)) / len(corpus.rows(split))}
-        for split, own in zip(rows, np.split(cosines, [len(rows[VALIDATION])]), strict=True)
+        for split, split_cosines in zip(rows, np.split(cosines, [len(rows[VALIDATION])]), strict=True)
     }
-    found[VALIDATION]["unseen_positives"] = _unseen_positives(corpus)
-    validation, test = found[VALIDATION], found[TEST]
+    result[VALIDATION]["unseen_positives"] = _unseen_positives(corpus)
+    validation, test = result[VALIDATION], result[TEST]
     compared = {"nearer": is_nearer(validation, test), "farther": is_nearer(test, validation)}
-    return found | {"train": len(train)} | compared
+    return result | {"train": len(train)} | compared
 
 
 def is_nearer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -66,8 +66,8 @@ def is_nearer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
     The difference of the shares above 0.75 has to exceed 3 points and twice its standard error.
     """
-    first, second = (float(own[f"above_{NEAR}"]) for own in (one, other))
-    variance = sum(_variance(share, own["documents"]) for share, own in ((first, one), (second, other)))
+    first, second = (float(figures[f"above_{NEAR}"]) for figures in (one, other))
+    variance = sum(_variance(share, figures["documents"]) for share, figures in ((first, one), (second, other)))
     return bool(first - second > max(POINTS, 2 * variance**0.5))
 
 
@@ -89,56 +89,56 @@ def nearest(corpus: Corpus, queries: I64, train: I64) -> F64:
     frequency = np.zeros(1 << _COLUMNS_BITS)
     order = np.argsort(queries, kind="stable")
     best = np.zeros(len(queries))
-    with TemporaryFile(dir=corpus.folder) as kept:
-        for counted in _counts(corpus, train):
-            frequency += np.bincount(counted.columns, minlength=len(frequency))
-            counted.save(kept)
-        size = kept.tell()
+    with TemporaryFile(dir=corpus.folder) as file:
+        for block_counts in _counts(corpus, train):
+            frequency += np.bincount(block_counts.columns, minlength=len(frequency))
+            block_counts.save(file)
+        size = file.tell()
         idf, common = 1 + np.log((1 + len(train)) / (1 + frequency)), np.flatnonzero(frequency > _COMMON * len(train))
-        asked = [counted.vectors(idf) for counted in _counts(corpus, queries[order])]
-        query = _Parts.of(vstack(asked, format="csr"), common)
-        kept.seek(0)
-        while kept.tell() < size:
-            block = _Parts.of(_Counts.load(kept).vectors(idf), common).transposed()
+        vectors = [block_counts.vectors(idf) for block_counts in _counts(corpus, queries[order])]
+        query = _DenseAndSparse.of(vstack(vectors, format="csr"), common)
+        file.seek(0)
+        while file.tell() < size:
+            block = _DenseAndSparse.of(_Counts.load(file).vectors(idf), common).transposed()
             for start in range(0, len(queries), _QUERY_BLOCK):
-                part = slice(start, start + _QUERY_BLOCK)
-                best[part] = query.highest(part, block, best[part])
+                rows = slice(start, start + _QUERY_BLOCK)
+                best[rows] = query.highest(rows, block, best[rows])
     return np.minimum(best[np.argsort(order)], 1.0)
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _DenseAndSparse:
     """Unit vectors in two parts: columns of common words (N x C, dense) and all others (CSR)."""
 
     dense: F32
     sparse: Any
 
     @classmethod
-    def of(cls, vectors: Any, common: I64) -> _Parts:
+    def of(cls, vectors: Any, common: I64) -> _DenseAndSparse:
         dense = vectors[:, common].toarray()
         sparse = vectors.copy()
         sparse.data[np.isin(sparse.indices, common)] = 0
         sparse.eliminate_zeros()
         return cls(dense, sparse)
 
-    def transposed(self) -> _Parts:
+    def transposed(self) -> _DenseAndSparse:
         """Return the vectors as columns, by which rows can be multiplied."""
-        return _Parts(self.dense.T, self.sparse.T.tocsr())
+        return _DenseAndSparse(self.dense.T, self.sparse.T.tocsr())
 
-    def highest(self, rows: slice, columns: _Parts, known: F64) -> F64:
-        """Return the highest product of each of ``rows`` with a column, or the number in ``known`` if that is higher.
+    def highest(self, rows: slice, columns: _DenseAndSparse, best_so_far: F64) -> F64:
+        """Return the highest product of each of ``rows`` with a column, or ``best_so_far`` if that is higher.
 
-        No product is negative. So the sparse part counts only where it exceeds ``known`` together with the highest
-        dense part of its row, and there the two parts are added.
+        No product is negative. So a sparse product matters only if, added to the highest dense product of its row, it
+        exceeds ``best_so_far``; only for these pairs are the two parts added.
         """
         dense: F32 = self.dense[rows] @ columns.dense
         sparse = self.sparse[rows] @ columns.sparse
         highest = dense.max(axis=1)
-        best = np.maximum(known, highest)
+        best = np.maximum(best_so_far, highest)
         sizes = np.diff(sparse.indptr)
-        at = np.flatnonzero(sparse.data + np.repeat(highest, sizes) > np.repeat(best, sizes))
-        row = np.repeat(np.arange(len(best)), sizes)[at]
-        np.maximum.at(best, row, dense[row, sparse.indices[at]] + sparse.data[at])
+        exceeding = np.flatnonzero(sparse.data + np.repeat(highest, sizes) > np.repeat(best, sizes))
+        row = np.repeat(np.arange(len(best)), sizes)[exceeding]
+        np.maximum.at(best, row, dense[row, sparse.indices[exceeding]] + sparse.data[exceeding])
         return np.asarray(best, np.float64)
 
 
@@ -213,7 +213,7 @@ def _counts(corpus: Corpus, rows: I64) -> Iterator[_Counts]:
     """Yield the words of the documents ``rows``, which ascend, block by block."""
     for texts in corpus.texts("documents", rows=rows):
         words = Words.of(texts)
-        columns = (words.known >> np.uint64(64 - _COLUMNS_BITS)).astype(np.int32)[words.numbers]
+        columns = (words.vocabulary >> np.uint64(64 - _COLUMNS_BITS)).astype(np.int32)[words.numbers]
         yield _Counts(words.indptr, columns, words.counts.astype(np.int32))
 
 

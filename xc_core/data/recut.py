@@ -29,8 +29,8 @@ def is_enough(config: IngestConfig, facts: Mapping[str, Any]) -> bool:
     ``facts`` are those of a corpus by uid that was made of the same files, with settings otherwise the same.
     """
     split = facts["split"]
-    kept = not config.acceptance_fraction and not split["given"] and "families_named" not in split
-    return config.split == "family" and kept
+    cut_by_text_alone = not config.acceptance_fraction and not split["given"] and "families_named" not in split
+    return config.split == "family" and cut_by_text_alone
 
 
 def recut(old: Path, build: Build, config: IngestConfig) -> None:
@@ -42,7 +42,7 @@ def recut(old: Path, build: Build, config: IngestConfig) -> None:
     before = Corpus.open(old)
     link_files(old, build.path, _TABLES)
     content = dict(before.facts)
-    rows, pairs = ({split: content[what][split] for split in (TRAIN, VALIDATION, TEST)} for what in ("rows", "pairs"))
+    rows, pairs = ({split: content[name][split] for split in (TRAIN, VALIDATION, TEST)} for name in ("rows", "pairs"))
     cut = Cut(build.path, config.split, config.validation_fraction, given=False)
     with Meter("reading documents", 0, "documents") as meter:
         for block in _published(old, rows[TRAIN] + rows[VALIDATION]):
@@ -63,9 +63,9 @@ def _published(folder: Path, count: int) -> Iterator[Block]:
     """Yield the first ``count`` documents of a corpus, those of train and validation."""
     file, fields = pq.ParquetFile(folder / "documents.parquet"), ["uid", "title", "content"]
     for batch in file.iter_batches(_ROWS_AT_ONCE, columns=fields):
-        own = batch.slice(0, count)
-        if not len(own):
+        documents = batch.slice(0, count)
+        if not len(documents):
             return
-        count -= len(own)
-        uids, titles, contents = map(Texts, own.columns)
+        count -= len(documents)
+        uids, titles, contents = map(Texts, documents.columns)
         yield Block("documents.parquet", 1, uids, titles, contents)

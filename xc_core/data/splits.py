@@ -25,34 +25,34 @@ LEARN_FROM: Final = (TRAIN, "published")
 _LARGEST: Final = 2**64 - 1
 _EMPTY: Final = hashlib.blake2b(digest_size=16)
 _BUCKETS: Final = 64
-_HELD: Final = 1 << 16
-"""Digests that are kept in memory before they are spread over files."""
+_BUFFERED: Final = 1 << 16
+"""Digests that are kept in memory before they are written to the files of the buckets."""
 _RECORD: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 
 
 def digests(uids: Sequence[str]) -> Array:
     """Return 128-bit BLAKE2 digests of ``uids`` as records (high, low, row) with row 0."""
-    found = []
+    hashes = []
     for uid in uids:
         hashed = _EMPTY.copy()  # faster than a new one
         hashed.update(uid.encode())
-        found.append(hashed.digest())
+        hashes.append(hashed.digest())
     records = np.zeros(len(uids), _RECORD)
-    records["high"], records["low"] = np.frombuffer(b"".join(found), "<u8").reshape(-1, 2).T
+    records["high"], records["low"] = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2).T
     return records
 
 
 def is_validation(digest_N: Array, fraction: float) -> Bool:
     """Return True for the ``fraction`` of uids with the lowest digests; a uid gets the same result in every ingest."""
-    return np.asarray(digest_N["high"] < _bound(fraction))
+    return np.asarray(digest_N["high"] < _threshold(fraction))
 
 
 def is_acceptance(digest_N: Array, fraction: float) -> Bool:
     """Return True for the ``fraction`` of uids with the highest digests, as ``is_validation`` for the lowest."""
-    return np.asarray(digest_N["high"] > np.uint64(_LARGEST) - _bound(fraction))
+    return np.asarray(digest_N["high"] > np.uint64(_LARGEST) - _threshold(fraction))
 
 
-def _bound(fraction: float) -> np.uint64:
+def _threshold(fraction: float) -> np.uint64:
     """Return the number that the ``fraction`` of 64-bit numbers are below."""
     return np.uint64(min(int(fraction * 2.0**64), _LARGEST))
 
@@ -81,7 +81,7 @@ class Distinct:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._rows = 0
-        self._held: list[Array] = []
+        self._buffer: list[Array] = []
         """Records of the last rows, which are in no file."""
 
     def add(self, digest_N: Array) -> None:
@@ -89,33 +89,33 @@ class Distinct:
         records = digest_N.copy()
         records["row"] = self._rows + np.arange(len(records))
         self._rows += len(records)
-        self._held.append(records)
-        if sum(map(len, self._held)) > _HELD:
-            self._spread()
+        self._buffer.append(records)
+        if sum(map(len, self._buffer)) > _BUFFERED:
+            self._write_buckets()
 
-    def _taken(self) -> Array:
+    def _take_buffer(self) -> Array:
         """Return the records in memory, and forget them."""
-        records = np.concatenate([np.zeros(0, _RECORD), *self._held])
-        self._held.clear()
+        records = np.concatenate([np.zeros(0, _RECORD), *self._buffer])
+        self._buffer.clear()
         return records
 
-    def _spread(self) -> None:
+    def _write_buckets(self) -> None:
         """Append the records in memory to the files."""
         self._folder.mkdir(exist_ok=True)
-        records = self._taken()
+        records = self._take_buffer()
         bucket_N = (records["low"] % _BUCKETS).astype(np.uint8)
         order = np.argsort(bucket_N, kind="stable")  # fast for a number of one byte
-        for part in np.split(records[order], np.flatnonzero(np.diff(bucket_N[order])) + 1) if len(records) else ():
-            with (self._folder / str(part["low"][0] % _BUCKETS)).open("ab") as stream:
-                stream.write(part.tobytes())
+        for bucket in np.split(records[order], np.flatnonzero(np.diff(bucket_N[order])) + 1) if len(records) else ():
+            with (self._folder / str(bucket["low"][0] % _BUCKETS)).open("ab") as stream:
+                stream.write(bucket.tobytes())
 
     def first_repeat(self) -> tuple[int, int] | None:
         """Return (earlier row, later row) of the first repeated uid, or None; delete the files."""
         if not self._folder.is_dir():
-            return _first_repeat(self._taken())
-        self._spread()
-        found = (_first_repeat(np.fromfile(file, _RECORD)) for file in self._folder.iterdir())
-        first = min((pair for pair in found if pair), key=lambda pair: pair[1], default=None)
+            return _first_repeat(self._take_buffer())
+        self._write_buckets()
+        repeats = (_first_repeat(np.fromfile(file, _RECORD)) for file in self._folder.iterdir())
+        first = min((pair for pair in repeats if pair), key=lambda pair: pair[1], default=None)
         shutil.rmtree(self._folder)
         return first
 

@@ -52,14 +52,15 @@ class TextTokenizer:
         backend.no_padding()
         with fails_as_data(name):
             plain = backend.encode("a", add_special_tokens=False).ids
-            dressed = backend.encode("a", add_special_tokens=True).ids
-        at = next(i for i in range(len(dressed) + 1) if dressed[i : i + len(plain)] == plain)
-        special = dressed[:at] + dressed[at + len(plain) :]
+            with_special = backend.encode("a", add_special_tokens=True).ids
+        start = next(i for i in range(len(with_special) + 1) if with_special[i : i + len(plain)] == plain)
+        prefix, suffix = with_special[:start], with_special[start + len(plain) :]
+        special = prefix + suffix
         if (absent := next((i for i in special if backend.id_to_token(i) is None), None)) is not None:
             raise _unfit(name, f"a special token of id {absent:,}, which is not in the vocabulary")
         pads = [backend.token_to_id(token) for token in ("[PAD]", "<pad>", "<|endoftext|>")]
         pad = next((pad for pad in pads if pad is not None), 0)
-        return cls(name, backend, tuple(dressed[:at]), tuple(dressed[at + len(plain) :]), pad)
+        return cls(name, backend, tuple(prefix), tuple(suffix), pad)
 
     @classmethod
     def from_file(cls, name: str, path: Path) -> TextTokenizer:
@@ -101,7 +102,7 @@ class TextTokenizer:
         return self.backend.token_to_id(token) if isinstance(token, str) else None
 
     @cached_property
-    def _words(self) -> WordIds | None:
+    def _word_ids(self) -> WordIds | None:
         return WordIds.of(self.backend)
 
     def encode(self, texts: list[str]) -> tuple[I64, I64]:
@@ -110,8 +111,8 @@ class TextTokenizer:
         Raises DataError if the tokenizer fails on a text.
         """
         with fails_as_data(self.name):
-            if self._words is not None:
-                return self._words.encode(texts)
+            if self._word_ids is not None:
+                return self._word_ids.encode(texts)
             encoded = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         counts = np.array([len(e.ids) for e in encoded], np.int64)
         flat = np.fromiter((i for e in encoded for i in e.ids), np.int64, int(counts.sum()))
@@ -143,17 +144,17 @@ def load(name: str, texts: Iterable[list[str]] | None = None, vocabulary_size: i
         return TextTokenizer.wrap(name, _train(texts or [], vocabulary_size))
     place = locate(name)
     if isinstance(place, Path) and (place / "tokenizer.json").is_file():
-        return _with_words(TextTokenizer.from_file(name, place / "tokenizer.json"))
+        return _require_words(TextTokenizer.from_file(name, place / "tokenizer.json"))
     if isinstance(place, Path) and not any(True for pattern in TOKENIZER_FILES for _ in place.glob(pattern)):
         raise MissingError(
             f"no tokenizer in {place}",
             expected=f"one of {', '.join(TOKENIZER_FILES)}",
             do="save the tokenizer of the model in that folder",
         )
-    return _with_words(TextTokenizer.wrap(name, _from_transformers(name, place)))
+    return _require_words(TextTokenizer.wrap(name, _from_transformers(name, place)))
 
 
-def _with_words(tokenizer: TextTokenizer) -> TextTokenizer:
+def _require_words(tokenizer: TextTokenizer) -> TextTokenizer:
     """Return the tokenizer; raise DataError if it knows special tokens only, so that every text would be unknown."""
     words = [token for token in tokenizer.backend.get_vocab() if not _MARKED.fullmatch(token)]
     if not words:
@@ -211,6 +212,6 @@ def _train(texts: Iterable[list[str]], vocabulary_size: int) -> Tokenizer:
 def _flat(blocks: Iterable[list[str]]) -> Iterator[str]:
     with Meter("learning a vocabulary", 0, "texts") as meter:
         for block in blocks:
-            for at in spans(len(block), _SHOWN):
-                yield from block[at]
-                meter.update(len(block[at]))
+            for part in spans(len(block), _SHOWN):
+                yield from block[part]
+                meter.update(len(block[part]))

@@ -150,25 +150,25 @@ class Joined:
     def lengths(self, rows: I64, max_length: int) -> I64:
         """Return the number of tokens of ``rows`` in a batch, at most ``max_length``."""
         out = np.empty(len(rows), np.int64)
-        for places, store, inner in self._parts(rows):
-            out[places] = store.lengths(inner, max_length)
+        for places, store, store_rows in self._rows_by_store(rows):
+            out[places] = store.lengths(store_rows, max_length)
         return out
 
     def batch(self, rows: I64, max_length: int) -> TokenBatch:
         """Return ``rows`` as a TokenBatch, padded to the longest row."""
         lengths_B = self.lengths(rows, max_length)
         ids_BT = np.full((len(rows), int(lengths_B.max(initial=1))), self.pad_id, np.int64)
-        for places, store, inner in self._parts(rows):
-            part = store.batch(inner, max_length)
-            ids_BT[places, : part.ids_BT.shape[1]] = part.ids_BT
+        for places, store, store_rows in self._rows_by_store(rows):
+            store_batch = store.batch(store_rows, max_length)
+            ids_BT[places, : store_batch.ids_BT.shape[1]] = store_batch.ids_BT
         return TokenBatch(ids_BT, lengths_B)
 
-    def _parts(self, rows: I64) -> Iterator[tuple[I64, Tokens, I64]]:
-        """Yield, for each store that has some of ``rows``: their places among ``rows``, the store, their rows in it."""
+    def _rows_by_store(self, rows: I64) -> Iterator[tuple[I64, Tokens, I64]]:
+        """Yield for each store that has some of ``rows``: their positions in ``rows``, the store, their rows in it."""
         is_first = rows < len(self.first)
-        for inside, store, start in ((is_first, self.first, 0), (~is_first, self.second, len(self.first))):
+        for inside, store, offset in ((is_first, self.first, 0), (~is_first, self.second, len(self.first))):
             if inside.any():
-                yield np.flatnonzero(inside), store, rows[inside] - start
+                yield np.flatnonzero(inside), store, rows[inside] - offset
 
 
 def write_tokens(
@@ -192,19 +192,19 @@ def extend_tokens(build: Build, folder: Path, texts_from: Callable[[int], list[s
     """
     old, content = Tokenised.open(folder), json.loads((folder / _CONTENT).read_text("utf-8"))
     texts = texts_from(len(old.labels))
-    ids, length = _cut(*old.tokenizer.encode(texts), old.max_tokens)
-    lost = _Lost(old.tokenizer)
+    ids, length = _truncate(*old.tokenizer.encode(texts), old.max_tokens)
+    lost = _LossCounter(old.tokenizer)
     lost.count(texts, ids, length)
     lost.check("new labels")
-    had, ends = old.labels, len(old.labels.ids) + np.cumsum(length)
+    labels, ends = old.labels, len(old.labels.ids) + np.cumsum(length)
     counts = content["sides"]["labels"]
     counts["texts"] += len(length)
     counts["tokens"] += len(ids)
     counts["longest"] = max(counts["longest"], int(length.max(initial=0)))
     with artifacts.building(build.path / folder.name, kind=Tokenised.kind) as store:
         link_files(folder, store.path, ["documents.ids.npy", "documents.offsets.npy", TOKENIZER])
-        np.save(store.path / "labels.ids.npy", np.concatenate([had.ids, ids.astype(had.ids.dtype)]))
-        np.save(store.path / "labels.offsets.npy", np.concatenate([had.offsets, ends]))
+        np.save(store.path / "labels.ids.npy", np.concatenate([labels.ids, ids.astype(labels.ids.dtype)]))
+        np.save(store.path / "labels.offsets.npy", np.concatenate([labels.offsets, ends]))
         store.json(_CONTENT, content)
     return {"vocabulary": old.tokenizer.vocabulary_size, "sides": content["sides"]}
 
@@ -217,14 +217,14 @@ def _write_sides(
     for side, (size, blocks) in sides.items():
         offsets = np.zeros(size + 1, np.int64)
         flat = folder / f"{side}.flat"
-        done, lost = 0, _Lost(tokenizer)
+        first_row, lost = 0, _LossCounter(tokenizer)
         with flat.open("wb") as stream, Meter(f"tokenising {side}", size, "texts") as meter:
             for block in blocks:
-                ids, length = _cut(*tokenizer.encode(block), max_tokens)
+                ids, length = _truncate(*tokenizer.encode(block), max_tokens)
                 lost.count(block, ids, length)
                 stream.write(ids.astype(dtype).tobytes())
-                offsets[done + 1 : done + 1 + len(block)] = length
-                done += len(block)
+                offsets[first_row + 1 : first_row + 1 + len(block)] = length
+                first_row += len(block)
                 meter.update(len(block))
         np.cumsum(offsets, out=offsets)
         lost.check(side)
@@ -239,7 +239,7 @@ def _write_sides(
 
 
 @dataclass
-class _Lost:
+class _LossCounter:
     """Counts what a tokenizer loses of the texts of a side."""
 
     tokenizer: TextTokenizer
@@ -285,12 +285,12 @@ def _check_share(tokenizer: TextTokenizer, side: str, lost: str, count: int, tot
         )
 
 
-def _cut(flat: I64, counts: I64, limit: int) -> tuple[I64, I64]:
+def _truncate(flat: I64, counts: I64, limit: int) -> tuple[I64, I64]:
     if counts.max(initial=0) <= limit:
         return flat, counts
     starts = np.cumsum(counts) - counts
-    kept = np.minimum(counts, limit)
-    return flat[ragged_positions(starts, kept)], kept
+    kept_counts = np.minimum(counts, limit)
+    return flat[ragged_positions(starts, kept_counts)], kept_counts
 
 
 def _to_npy(flat: Path, path: Path, dtype: np.dtype[Any], size: int) -> None:
@@ -299,7 +299,7 @@ def _to_npy(flat: Path, path: Path, dtype: np.dtype[Any], size: int) -> None:
     step = 1 << 24
     with flat.open("rb") as stream:
         for start in range(0, size, step):
-            part = np.fromfile(stream, dtype, min(step, size - start))
-            target[start : start + len(part)] = part
+            block = np.fromfile(stream, dtype, min(step, size - start))
+            target[start : start + len(block)] = block
     target.flush()
     flat.unlink()

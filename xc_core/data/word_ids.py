@@ -44,7 +44,7 @@ class WordIds(dict[str, bytes]):
         space = {"type": "Metaspace", "prepend_scheme": "always", "split": True}
         marked = [step.get("replacement", "") for step in more if space.items() <= step.items()]
         added = backend.get_added_tokens_decoder().values()
-        known = (
+        supported = (
             normalizer.get("type") == "BertNormalizer"
             and first.get("type") == "BertPreTokenizer"
             and len(marked) == len(more) <= 1
@@ -52,42 +52,43 @@ class WordIds(dict[str, bytes]):
             and not any(token.normalized or token.lstrip or token.rstrip for token in added)
             and not any(" " in token.content or token.content.isalnum() for token in added)
         )
-        return cls(backend, lowercase=normalizer["lowercase"], mark="".join(marked)) if known else None
+        return cls(backend, lowercase=normalizer["lowercase"], mark="".join(marked)) if supported else None
 
     def encode(self, texts: list[str]) -> tuple[I64, I64]:
         """Return (flat ids, number of ids per text), both int64, without special tokens."""
         look_up = self.__getitem__
-        parts = [b"".join(map(look_up, text.split(" "))) for text in texts]
-        counts = np.fromiter(map(len, parts), np.int64, len(parts)) // _ID.itemsize
-        return np.frombuffer(b"".join(parts), _ID).astype(np.int64), counts
+        encoded = [b"".join(map(look_up, text.split(" "))) for text in texts]
+        counts = np.fromiter(map(len, encoded), np.int64, len(encoded)) // _ID.itemsize
+        return np.frombuffer(b"".join(encoded), _ID).astype(np.int64), counts
 
     def __missing__(self, word: str) -> bytes:
         if len(self) >= LIMIT:
             self.clear()
         if word.isascii() and word.isalnum():
             lower = word.lower() if self._lowercase else word
-            found = self._piece(word) if lower == word else self[lower]
+            ids = self._encode_piece(word) if lower == word else self[lower]
         else:
-            found = self._several(word)
+            ids = self._encode_word(word)
         if len(word) <= _LONGEST:
-            self[word] = found
-        return found
+            self[word] = ids
+        return ids
 
-    def _piece(self, piece: str) -> bytes:
+    def _encode_piece(self, piece: str) -> bytes:
         """Return the ids of a piece: nothing but letters and digits, or one punctuation mark."""
         return array("I", [token.id for token in self._tokenise(self._mark + piece)]).tobytes()
 
-    def _several(self, word: str) -> bytes:
+    def _encode_word(self, word: str) -> bytes:
         """Return the ids of a word that may consist of several pieces; those of an odd one come from the tokenizer."""
         text = word if word.isascii() else self._normalise(word)
         if self._added.search(word) or not (text.isascii() and text.isprintable()):
             return array("I", self._encode(word, add_special_tokens=False).ids).tobytes()
-        return b"".join([self[piece] if piece.isalnum() else self._piece(piece) for piece in _PIECE.findall(text)])
+        pieces = _PIECE.findall(text)
+        return b"".join([self[piece] if piece.isalnum() else self._encode_piece(piece) for piece in pieces])
 
 
-def _settings(part: Any) -> dict[str, Any]:
+def _settings(component: Any) -> dict[str, Any]:
     """Return the settings of a normaliser or pre-tokenizer; none for none, and for a custom one."""
     try:
-        return dict(json.loads(part.__getstate__()))
+        return dict(json.loads(component.__getstate__()))
     except Exception:  # tokenizers raises Exception itself for a part that it cannot write
         return {}

@@ -20,50 +20,50 @@ from xc_core.shapes import I64, Array, Bool
 
 _WORD: Final = re.compile(r"\w+")
 _UNUSUAL: Final = "\u0130\u03a3"
-"""The characters whose lower case is of two characters, or depends on those around it. Any other has one, which is a
-character of a word if and only if it is one itself, so words can be found first, and only distinct ones made lower."""
+"""Characters whose lower case has two characters, or depends on those around it. Lower case changes no other character
+into or out of a word character. So words are found first, and only the distinct ones are made lower case."""
 _CHARACTERS: Final = 0x40000
 """No character from this one on is one of a word."""
 _BYTES: Final = 4
 """Bytes of a character in UTF-32."""
-_MOST: Final = 1 << 18
-"""Hashes that are kept, about 40 MB; most texts have words of earlier ones."""
+_MOST_CACHED: Final = 1 << 18
+"""Hashes in the cache, about 40 MB; most texts have words of earlier ones."""
 _EMPTY: Final = hashlib.blake2b(digest_size=8)
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The distinct words of N texts in CSR form: their hashes (``known[numbers]``, ascending within a text), how often
-    each occurs in its text (``counts``), and ``indptr`` (int64, N + 1)."""
+    """The distinct words of N texts in CSR form: their hashes (``vocabulary[numbers]``, ascending within a text), how
+    often each occurs in its text (``counts``), and ``indptr`` (int64, N + 1)."""
 
     indptr: I64
-    known: Array
+    vocabulary: Array
     """The hashes of all words of the texts (uint64, ascending)."""
     numbers: I64
-    """The place in ``known`` of each word of each text."""
+    """The position in ``vocabulary`` of each word of each text."""
     counts: I64
 
     @classmethod
     def of(cls, texts: list[str]) -> Words:
         """Split texts into lower-case words: runs of letters, digits and underscores."""
-        size_N, spelt, hashes = _split(texts)
-        known, number = np.unique(hashes, return_inverse=True)
-        bits = max(len(known) - 1, 1).bit_length()
+        size_N, spelling_ids, hashes = _split(texts)
+        vocabulary, number = np.unique(hashes, return_inverse=True)
+        bits = max(len(vocabulary) - 1, 1).bit_length()
         first_N = np.arange(len(texts) + 1) << bits
-        keys = np.repeat(first_N[:-1], size_N) | number[spelt]
+        keys = np.repeat(first_N[:-1], size_N) | number[spelling_ids]
         keys.sort()
-        new = np.ones(len(keys) + 1, bool)
-        np.not_equal(keys[1:], keys[:-1], out=new[1:-1])
-        starts = np.flatnonzero(new)
+        is_first = np.ones(len(keys) + 1, bool)
+        np.not_equal(keys[1:], keys[:-1], out=is_first[1:-1])
+        starts = np.flatnonzero(is_first)
         keys = keys[starts[:-1]]
-        return cls(np.searchsorted(keys, first_N), known, keys & ((1 << bits) - 1), np.diff(starts))
+        return cls(np.searchsorted(keys, first_N), vocabulary, keys & ((1 << bits) - 1), np.diff(starts))
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
 
 def _split(texts: list[str]) -> tuple[I64, Array, Array]:
-    """Return how many words each text has, the number of each word's spelling, and the hash of each spelling."""
+    """Return how many words each text has, the id of each word's spelling, and the hash of each spelling."""
     texts = [unicodedata.normalize("NFC", text) for text in texts]
     joined = "\n".join(texts)
     if _unusual(joined):
@@ -71,53 +71,53 @@ def _split(texts: list[str]) -> tuple[I64, Array, Array]:
         joined = "\n".join(texts)
     characters = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
     inside = np.zeros(len(characters) + 2, bool)
-    _of_words().take(characters, mode="clip", out=inside[1:-1])
+    _word_characters().take(characters, mode="clip", out=inside[1:-1])
     edges = np.flatnonzero(inside[1:] != inside[:-1])
     ends_N = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
-    spelt, spellings = _numbered(characters[inside[1:-1]], np.diff(edges)[::2])
-    hashes = np.fromiter(map(_known.__getitem__, spellings), np.uint64, len(spellings))
-    return np.diff(np.searchsorted(edges[::2], ends_N), prepend=0), spelt, hashes
+    spelling_ids, spellings = _distinct_words(characters[inside[1:-1]], np.diff(edges)[::2])
+    hashes = np.fromiter(map(_hash_cache.__getitem__, spellings), np.uint64, len(spellings))
+    return np.diff(np.searchsorted(edges[::2], ends_N), prepend=0), spelling_ids, hashes
 
 
 def _unusual(text: str) -> bool:
     return any(character in text for character in _UNUSUAL)
 
 
-def _numbered(characters: Array, sizes: I64) -> tuple[Array, list[str]]:
-    """Return the number of each word, given its size and the characters of all, and the distinct words in lower case.
+def _distinct_words(characters: Array, sizes: I64) -> tuple[Array, list[str]]:
+    """Return the id of each word and the distinct words in lower case, given sizes and characters of all words.
 
-    Words that differ in case have different numbers.
+    Words that differ in case have different ids.
     """
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes * _BYTES, out=ends[1:])
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(characters)]
-    found = pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers).dictionary_encode()
-    _, places, content = found.dictionary.buffers()
+    encoded = pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers).dictionary_encode()
+    _, offset_buffer, content = encoded.dictionary.buffers()
     text = bytes(content).decode("utf-32-le").lower()
-    at = (np.frombuffer(places, np.int64)[: len(found.dictionary) + 1] // _BYTES).tolist()
-    return np.from_dlpack(found.indices), [text[start:end] for start, end in pairwise(at)]
+    offsets = (np.frombuffer(offset_buffer, np.int64)[: len(encoded.dictionary) + 1] // _BYTES).tolist()
+    return np.from_dlpack(encoded.indices), [text[start:end] for start, end in pairwise(offsets)]
 
 
 @cache
-def _of_words() -> Bool:
-    """Return which characters are those of words."""
+def _word_characters() -> Bool:
+    """Return True for each code point that is a word character."""
     characters = np.arange(_CHARACTERS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    found = np.zeros(_CHARACTERS, bool)
+    mask = np.zeros(_CHARACTERS, bool)
     for word in _WORD.finditer(characters):
-        found[word.start() : word.end()] = True
-    return found
+        mask[word.start() : word.end()] = True
+    return mask
 
 
-class _Known(dict[str, int]):
-    """The hashes of the last words."""
+class _HashCache(dict[str, int]):
+    """The hash of each recent word."""
 
     def __missing__(self, word: str) -> int:
-        if len(self) >= _MOST:
+        if len(self) >= _MOST_CACHED:
             self.clear()
         hashed = _EMPTY.copy()  # faster than a new one
         hashed.update(word.encode())
-        self[word] = found = int.from_bytes(hashed.digest(), "little")
-        return found
+        self[word] = digest = int.from_bytes(hashed.digest(), "little")
+        return digest
 
 
-_known = _Known()
+_hash_cache = _HashCache()

@@ -24,7 +24,7 @@ from xc_core.plugins import HasOutside, HasUnused, Table
 from xc_core.pretrained import FROM_CORPUS, model_files
 from xc_core.seeds import seed_torch
 
-_MOST: Final = 65_536
+_LARGEST_SIZE: Final = 65_536
 """Largest width of vectors and length of texts."""
 _OF_MODELS: Final = "transformer"
 """The family of encoders whose name is that of a model."""
@@ -67,7 +67,7 @@ class EncoderConfig(HasUnused, HasOutside):
         object.__setattr__(self, "precision", Precision(self.precision))
         at_least(self, max_length=1, width=1, tokens_per_pass=1, projection=0, frozen_layers=0, heads=1)
         below(self, heads=3)
-        at_most(self, projection=_MOST, width=_MOST, max_length=_MOST, tokens_per_pass=1 << 24)
+        at_most(self, projection=_LARGEST_SIZE, width=_LARGEST_SIZE, max_length=_LARGEST_SIZE, tokens_per_pass=1 << 24)
 
     def unused(self) -> frozenset[str]:
         """Return the settings that the encoder's family does not read."""
@@ -91,7 +91,7 @@ class Group(NamedTuple):
     mask_BT: Tensor
     """The mask that the texts have with padding."""
     places_M: Tensor
-    """Place of each token in the flattened mask: a card that counts them would be waited for."""
+    """Position of each token in the flattened mask; to find them on a card would wait for it."""
 
 
 class Encoder(nn.Module, ABC):
@@ -149,7 +149,7 @@ class Encoder(nn.Module, ABC):
         pooled = self.pooled(ids_BT, mask_BT) if states_BTH is None else self.above(states_BTH, mask_BT)
         return self._unit(pooled.float(), len(mask_BT))
 
-    def together(self, groups: Sequence[Group]) -> Tensor:
+    def forward_unpadded(self, groups: Sequence[Group]) -> Tensor:
         """Return the unit vectors of the texts of all groups, in order; only for an encoder that skips padding."""
         return self._unit(self.unpadded(groups), sum(len(group.mask_BT) for group in groups))
 
@@ -221,8 +221,10 @@ class Encoder(nn.Module, ABC):
     @property
     def in_bf16(self) -> bool:
         """True if matrix products are in bf16, according to ``precision``."""
-        wanted = self.config.precision
-        return wanted is Precision.BF16 or (wanted is Precision.AUTO and Device(str(self.device)).multiplies_bf16())
+        precision = self.config.precision
+        if precision is Precision.AUTO:
+            return Device(str(self.device)).multiplies_bf16()
+        return precision is Precision.BF16
 
     def autocast(self) -> torch.autocast:
         """Return the context to call the encoder in, according to its ``precision``."""
@@ -274,7 +276,7 @@ def load_encoder(folder: Path, *, to_answer: bool = False) -> Encoder:
         raise MissingError(f"no {path}", expected="a saved encoder", do="run the stage encoder")
     try:
         facts = json.loads(path.read_text("utf-8"))
-        encoder = _loaded(facts, load_file(folder / "encoder.safetensors"), to_answer).eval()
+        encoder = _load(facts, load_file(folder / "encoder.safetensors"), to_answer).eval()
         with torch.no_grad():  # a setting that does not fit may fail in the first text only
             encoder(*_three_tokens(encoder.device))
     except (XCError, MemoryError):
@@ -294,7 +296,7 @@ def _three_tokens(device: torch.device) -> tuple[Tensor, Tensor]:
     return ids_BT, torch.ones_like(ids_BT, dtype=torch.bool)
 
 
-def _loaded(facts: dict[str, Any], tensors: dict[str, Tensor], to_answer: bool) -> Encoder:
+def _load(facts: dict[str, Any], tensors: dict[str, Tensor], to_answer: bool) -> Encoder:
     family = ENCODERS[facts["family"]]
     try:
         config = EncoderConfig(**facts["config"])
@@ -316,10 +318,10 @@ def _family(config: EncoderConfig) -> str:
 
 def _check_name(name: str) -> None:
     """Raise ConfigError for a name that stands for something else than an encoder."""
-    others = {FROM_CORPUS: "the tokenizer of bag", _OF_MODELS: "the family of all named models"}
-    if not name.strip() or name in others:
+    reserved = {FROM_CORPUS: "the tokenizer of bag", _OF_MODELS: "the family of all named models"}
+    if not name.strip() or name in reserved:
         raise ConfigError(
-            f"name {name!r}" + (f", {others[name]}" if name in others else ""),
+            f"name {name!r}" + (f", {reserved[name]}" if name in reserved else ""),
             expected="an encoder: bag, minilm, a folder, or a name on the Hugging Face hub",
             do="set name to bag for an encoder without pretrained weights, or to a model",
         )

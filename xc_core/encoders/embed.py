@@ -25,29 +25,29 @@ _GROUP_COST: Final = 8192
 operations to each layer."""
 _STEP: Final = 8
 """Lengths are rounded up to multiples of this when texts are divided into groups: fewer to choose from (a guess)."""
-Given = tuple[Tensor, ...] | list[Group]
+PassInput = tuple[Tensor, ...] | list[Group]
 """What an encoder is given for a pass: its arguments, or the groups of texts for ``unpadded``."""
 
 
 @dataclass(frozen=True)
-class _WhenEncoded(Sequence[Given]):
+class _LazyPasses(Sequence[PassInput]):
     """Passes that are read when they are encoded, so that memory holds the states of one of them."""
 
     chunks: list[list[I64]]
-    read: Callable[[list[I64]], Given]
+    read: Callable[[list[I64]], PassInput]
 
     def __len__(self) -> int:
         return len(self.chunks)
 
-    def __getitem__(self, at: Any) -> Any:
-        return self.read(self.chunks[at])
+    def __getitem__(self, index: Any) -> Any:
+        return self.read(self.chunks[index])
 
 
 @dataclass(frozen=True)
 class Passes:
     """Texts that are ready to be encoded: their tokens on the encoder's device, in passes of similar length."""
 
-    batches: Sequence[Given]
+    batches: Sequence[PassInput]
     """Each pass: token ids and mask (both B x T), and if they are known the states of the tokens (B x T x H); or groups
     of texts, for an encoder that skips padding. On a CPU a pass is read when it is encoded."""
     back_N: Tensor
@@ -57,29 +57,29 @@ class Passes:
     def of(cls, encoder: Encoder, store: Tokens, rows: I64) -> Passes:
         """Divide ``rows`` into passes and copy them to the encoder's device."""
         longest = encoder.config.max_length
-        passes = _divided(encoder, store.lengths(rows, longest), encoder.tokens_per_pass)
+        passes = _plan_passes(encoder, store.lengths(rows, longest), encoder.tokens_per_pass)
         back = np.argsort(np.concatenate([np.zeros(0, np.int64), *chain.from_iterable(passes)]), kind="stable")
 
-        def read(groups: list[I64]) -> Given:
-            return _read(encoder, store, rows, groups)
+        def read(groups: list[I64]) -> PassInput:
+            return _load_pass(encoder, store, rows, groups)
 
-        batches = _WhenEncoded(passes, read) if encoder.device.type == "cpu" else [read(groups) for groups in passes]
+        batches = _LazyPasses(passes, read) if encoder.device.type == "cpu" else [read(groups) for groups in passes]
         return cls(batches, put(back, encoder.device))
 
 
-def _divided(encoder: Encoder, lengths_N: I64, most: int) -> list[list[I64]]:
+def _plan_passes(encoder: Encoder, lengths_N: I64, max_tokens: int) -> list[list[I64]]:
     """Return the positions of the texts of each pass, in groups that are padded together.
 
-    A pass has at most ``most`` padded tokens, but for a longer text. It has one group unless the encoder skips padding.
+    A pass has at most ``max_tokens`` padded tokens, or one longer text. It has one group unless padding is skipped.
     """
     if not encoder.skips_padding:
-        return [[chunk] for chunk in by_length(lengths_N, most, encoder.pass_cost)]
+        return [[chunk] for chunk in by_length(lengths_N, max_tokens, encoder.pass_cost)]
     rounded = -(-lengths_N // _STEP) * _STEP
     passes: list[list[I64]] = []
     tokens = 0
-    for group in by_length(rounded, most, _GROUP_COST):
+    for group in by_length(rounded, max_tokens, _GROUP_COST):
         size = len(group) * int(rounded[group].max())
-        if not passes or tokens + size > most:
+        if not passes or tokens + size > max_tokens:
             passes.append([])
             tokens = 0
         passes[-1].append(group)
@@ -87,25 +87,25 @@ def _divided(encoder: Encoder, lengths_N: I64, most: int) -> list[list[I64]]:
     return passes
 
 
-def _read(encoder: Encoder, store: Tokens, rows: I64, groups: list[I64]) -> Given:
+def _load_pass(encoder: Encoder, store: Tokens, rows: I64, groups: list[I64]) -> PassInput:
     """Return what the encoder is given for a pass, on its device; ``groups`` are positions among ``rows``."""
     batches = [store.batch(rows[group], encoder.config.max_length) for group in groups]
     if encoder.skips_padding:
-        return [_group(encoder, batch) for batch in batches]
+        return [_unpadded_group(encoder, batch) for batch in batches]
     (batch,) = batches
-    parts = (batch.ids_BT, batch.mask_BT, batch.states_BTH)
-    return tuple(put(part, encoder.device) for part in parts if part is not None)
+    tensors = (batch.ids_BT, batch.mask_BT, batch.states_BTH)
+    return tuple(put(tensor, encoder.device) for tensor in tensors if tensor is not None)
 
 
-def _group(encoder: Encoder, batch: TokenBatch) -> Group:
+def _unpadded_group(encoder: Encoder, batch: TokenBatch) -> Group:
     mask_BT = batch.mask_BT
-    parts = batch.ids_BT[mask_BT], mask_BT, np.flatnonzero(mask_BT)
-    return Group(*(put(part, encoder.device) for part in parts))
+    arrays = batch.ids_BT[mask_BT], mask_BT, np.flatnonzero(mask_BT)
+    return Group(*(put(array, encoder.device) for array in arrays))
 
 
-def _vectors(encoder: Encoder, given: Given) -> Tensor:
+def _encode_pass(encoder: Encoder, batch: PassInput) -> Tensor:
     """Return the unit vectors of a pass (N x D), in the order of its texts."""
-    out: Tensor = encoder.together(given) if isinstance(given, list) else encoder(*given)
+    out: Tensor = encoder.forward_unpadded(batch) if isinstance(batch, list) else encoder(*batch)
     return out
 
 
@@ -116,7 +116,7 @@ def encode_passes(encoder: Encoder, passes: Passes) -> Tensor:
     """
     if not passes.batches:
         return torch.zeros((0, encoder.width), device=encoder.device)
-    return torch.cat([_vectors(encoder, batch) for batch in passes.batches]).index_select(0, passes.back_N)
+    return torch.cat([_encode_pass(encoder, batch) for batch in passes.batches]).index_select(0, passes.back_N)
 
 
 def encode_rows(encoder: Encoder, store: Tokens, rows: I64) -> Tensor:
@@ -145,23 +145,23 @@ class Cached:
         places_N, start = torch.argsort(self.passes.back_N), 0
         for batch in self.passes.batches:
             with self.encoder.autocast():
-                again = _vectors(self.encoder, batch)
-            torch.autograd.backward(again, self.vectors_UD.grad[places_N[start : start + len(again)]])
-            start += len(again)
+                recomputed = _encode_pass(self.encoder, batch)
+            torch.autograd.backward(recomputed, self.vectors_UD.grad[places_N[start : start + len(recomputed)]])
+            start += len(recomputed)
 
 
 class Out(Protocol):
     """Where vectors are written: an array, or what passes them on."""
 
-    def __setitem__(self, at_B: I64, vectors_BD: F32, /) -> None:
-        """Write the vectors of the texts ``at_B``."""
+    def __setitem__(self, rows_B: I64, vectors_BD: F32, /) -> None:
+        """Write the vectors of the texts ``rows_B``."""
 
 
 @torch.no_grad()
-def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: str, world: World = ALONE) -> None:
+def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, title: str, world: World = ALONE) -> None:
     """Fill ``out_ND`` (len(rows) x D, float32, may be a memory map) with unit vectors, in evaluation mode.
 
-    ``what`` is the title of the progress bar. Of several processes each encodes every W-th pass; only the first one
+    ``title`` is that of the progress bar. Of several processes each encodes every W-th pass; only the first one
     gets the vectors, which are those of one process, bit for bit on the same kind of processor. The vectors of a pass
     are read after the next pass was begun, so that a card does not wait for the processor.
     """
@@ -170,25 +170,28 @@ def embed_rows(encoder: Encoder, store: Tokens, rows: I64, out_ND: Out, what: st
     fast = encoder.without_gradients()
 
     def begin(groups: list[I64]) -> Callable[[], F32]:
-        return fetched(_vectors(fast, _read(fast, store, rows, groups)).float())
+        return fetched(_encode_pass(fast, _load_pass(fast, store, rows, groups)).float())
 
     lengths = store.lengths(rows, encoder.config.max_length)
-    most = min(world.everyone(encoder.tokens_per_pass))  # cards differ in memory
-    passes = _divided(fast, lengths, most)
-    turns = (passes[at : at + world.size] for at in range(0, len(passes), world.size))
-    begun = ((turn, [begin(groups) for groups in turn[world.rank : world.rank + 1]]) for turn in turns)
-    with Meter(what, int(lengths.sum()), "tokens") as meter, fast.autocast():
-        for turn, own in _one_behind(begun):
-            for groups, found in zip(turn, world.to_first([read() for read in own]), strict=False):
-                out_ND[np.concatenate(groups)] = found[0]
-            meter.update(sum(int(lengths[group].sum()) for groups in turn for group in groups))
+    max_tokens = min(world.everyone(encoder.tokens_per_pass))  # cards differ in memory
+    passes = _plan_passes(fast, lengths, max_tokens)
+    rounds = (passes[start : start + world.size] for start in range(0, len(passes), world.size))
+    begun = (
+        (passes_of_round, [begin(groups) for groups in passes_of_round[world.rank : world.rank + 1]])
+        for passes_of_round in rounds
+    )
+    with Meter(title, int(lengths.sum()), "tokens") as meter, fast.autocast():
+        for passes_of_round, reads in _delayed(begun):
+            for groups, vectors in zip(passes_of_round, world.to_first([read() for read in reads]), strict=False):
+                out_ND[np.concatenate(groups)] = vectors[0]
+            meter.update(sum(int(lengths[group].sum()) for groups in passes_of_round for group in groups))
     encoder.train(was_training)
 
 
-def _one_behind(items: Iterable[T]) -> Iterator[T]:
-    """Yield all items in order, each after the next one was made."""
-    last: list[T] = []
+def _delayed(items: Iterable[T]) -> Iterator[T]:
+    """Yield all items in order, each only after the next one has been read."""
+    previous: list[T] = []
     for item in items:
-        yield from last
-        last = [item]
-    yield from last
+        yield from previous
+        previous = [item]
+    yield from previous

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, layer_norm, linear, scaled_dot_product_attention
 
 from xc_core.encoders.base import Group
-from xc_core.encoders.packed import AFTER
+from xc_core.encoders.packed import ACTIVATIONS
 
 
 def hidden_states(backbone: Any, groups: Sequence[Group], kind: torch.dtype) -> list[Tensor]:
@@ -22,36 +22,38 @@ def hidden_states(backbone: Any, groups: Sequence[Group], kind: torch.dtype) -> 
 
     Products are in ``kind``, sums and normalisations in fp32, as under autocast.
     """
-    given, sizes = backbone.embeddings, [len(group.places_M) for group in groups]
-    at_TD = given.position_embeddings.weight + given.token_type_embeddings.weight[0]
+    embeddings, sizes = backbone.embeddings, [len(group.places_M) for group in groups]
+    position_TD = embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]
     tokens_N = torch.cat([group.tokens_M for group in groups])
-    at_N = torch.cat([group.places_M % group.mask_BT.shape[1] for group in groups])
-    hidden_ND = embedding(tokens_N, given.word_embeddings.weight) + embedding(at_N, at_TD)
-    hidden_ND = _normed(given.LayerNorm, hidden_ND)
-    after = AFTER[backbone.config.hidden_act]
+    position_N = torch.cat([group.places_M % group.mask_BT.shape[1] for group in groups])
+    hidden_ND = embedding(tokens_N, embeddings.word_embeddings.weight) + embedding(position_N, position_TD)
+    hidden_ND = _normed(embeddings.LayerNorm, hidden_ND)
+    activation = ACTIVATIONS[backbone.config.hidden_act]
     for layer in backbone.encoder.layer:
-        asked = torch.split(_asked(layer.attention.self, hidden_ND.to(kind)), sizes)
-        read_ND = torch.cat([_read(own, group, backbone.config) for own, group in zip(asked, groups, strict=True)])
-        hidden_ND = _normed(layer.attention.output.LayerNorm, _dense(layer.attention.output.dense, read_ND) + hidden_ND)
-        wide_NW = after(_dense(layer.intermediate.dense, hidden_ND.to(kind)))
+        qkv = torch.split(_project_qkv(layer.attention.self, hidden_ND.to(kind)), sizes)
+        parts = zip(qkv, groups, strict=True)
+        attended_ND = torch.cat([_attend(part, group, backbone.config) for part, group in parts])
+        output = layer.attention.output
+        hidden_ND = _normed(output.LayerNorm, _dense(output.dense, attended_ND) + hidden_ND)
+        wide_NW = activation(_dense(layer.intermediate.dense, hidden_ND.to(kind)))
         hidden_ND = _normed(layer.output.LayerNorm, _dense(layer.output.dense, wide_NW) + hidden_ND)
-    return [_padded(own, group) for own, group in zip(torch.split(hidden_ND, sizes), groups, strict=True)]
+    return [_padded(part, group) for part, group in zip(torch.split(hidden_ND, sizes), groups, strict=True)]
 
 
-def _asked(own: Any, hidden_ND: Tensor) -> Tensor:
+def _project_qkv(attention: Any, hidden_ND: Tensor) -> Tensor:
     """Return queries, keys and values, side by side (N x 3 D)."""
-    parts = (own.query, own.key, own.value)
-    weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+    maps = (attention.query, attention.key, attention.value)
+    weight, bias = torch.cat([m.weight for m in maps]), torch.cat([m.bias for m in maps])
     return linear(hidden_ND, weight.to(hidden_ND.dtype), bias.to(hidden_ND.dtype))
 
 
-def _read(asked_MC: Tensor, group: Group, config: Any) -> Tensor:
+def _attend(qkv_MC: Tensor, group: Group, config: Any) -> Tensor:
     """Return what each token of a group reads of its text (M x D)."""
     texts, longest = group.mask_BT.shape
-    asked = _padded(asked_MC, group).view(texts, longest, 3, config.num_attention_heads, -1)
-    query, key, value = asked.permute(2, 0, 3, 1, 4).unbind(0)
-    read = scaled_dot_product_attention(query, key, value, attn_mask=group.mask_BT[:, None, None, :])
-    return read.transpose(1, 2).reshape(texts * longest, -1).index_select(0, group.places_M)
+    qkv = _padded(qkv_MC, group).view(texts, longest, 3, config.num_attention_heads, -1)
+    query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    attended = scaled_dot_product_attention(query, key, value, attn_mask=group.mask_BT[:, None, None, :])
+    return attended.transpose(1, 2).reshape(texts * longest, -1).index_select(0, group.places_M)
 
 
 def _padded(values_MC: Tensor, group: Group) -> Tensor:

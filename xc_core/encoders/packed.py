@@ -27,19 +27,19 @@ _WIDE: Final = 64
 Measured on a processor with AMX (docs/lab-notes/2026-11-24-encoding-without-gradients.md)."""
 _UNSEEN: Final = -1e30
 """Added to the attention to padding; finite in bf16 too, so that a text without tokens has a vector."""
-AFTER: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "none": nn.Identity(),
     "gelu": nn.functional.gelu,
     "relu": nn.functional.relu,
 }
-Map = Callable[[Tensor], Tensor]
+TensorMap = Callable[[Tensor], Tensor]
 
 
 def packs(facts: Mapping[str, Any]) -> bool:
     """Return True if ``PackedBert`` can compute a backbone with this configuration (``config.json``)."""
     return (
         facts.get("model_type") == "bert"
-        and facts.get("hidden_act") in AFTER
+        and facts.get("hidden_act") in ACTIVATIONS
         and facts.get("position_embedding_type", "absolute") == "absolute"
         and not facts.get("is_decoder", False)
     )
@@ -60,15 +60,15 @@ def multiplies_packed_bf16() -> bool:
     return True
 
 
-def packed(weight_OI: Tensor, bias_O: Tensor, activation: str = "none") -> Map:
+def packed(weight_OI: Tensor, bias_O: Tensor, activation: str = "none") -> TensorMap:
     """Return x -> act(x W^T + b) with W in oneDNN's layout; without oneDNN, torch's own product.
 
     The product is in the number format of the weights.
     """
     kind = weight_OI.dtype
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        after = AFTER[activation]
-        return lambda x: after(nn.functional.linear(x.to(kind), weight_OI, bias_O))
+        activate = ACTIVATIONS[activation]
+        return lambda x: activate(nn.functional.linear(x.to(kind), weight_OI, bias_O))
     layout, product = torch.ops.mkldnn._reorder_linear_weight(weight_OI, _TOKENS), torch.ops.mkldnn._linear_pointwise
     return lambda x: product(x.to(kind), layout, bias_O, activation, [], "none")
 
@@ -88,25 +88,25 @@ class _Layer(NamedTuple):
     """A layer: attention, then two products; each is added to its input and normalised."""
 
     heads: int
-    asked: Map
+    qkv_product: TensorMap
     """Queries, keys and values by one product; queries are divided by the root of a head's width."""
-    attended: Map
-    attended_norm: _Norm
-    widened: Map
-    narrowed: Map
-    narrowed_norm: _Norm
+    attention_output: TensorMap
+    attention_norm: _Norm
+    up: TensorMap
+    down: TensorMap
+    output_norm: _Norm
 
-    def __call__(self, hidden_BTD: Tensor, added: Tensor | None) -> Tensor:
+    def __call__(self, hidden_BTD: Tensor, attention_bias: Tensor | None) -> Tensor:
         rows, tokens, width = hidden_BTD.shape
-        asked = self.asked(hidden_BTD).view(rows, tokens, 3, self.heads, width // self.heads)
-        query, key, value = asked.permute(2, 0, 3, 1, 4).unbind(0)
+        qkv = self.qkv_product(hidden_BTD).view(rows, tokens, 3, self.heads, width // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         weights = query @ key.transpose(2, 3)
         weights = weights if tokens >= _WIDE else weights.float()
-        if added is not None:
-            weights += added.to(weights.dtype)
+        if attention_bias is not None:
+            weights += attention_bias.to(weights.dtype)
         read_BTD = (weights.softmax(-1).to(value.dtype) @ value).transpose(1, 2).reshape(rows, tokens, width)
-        hidden_BTD = self.attended_norm(self.attended(read_BTD).float().add_(hidden_BTD))
-        return self.narrowed_norm(self.narrowed(self.widened(hidden_BTD)).float().add_(hidden_BTD))
+        hidden_BTD = self.attention_norm(self.attention_output(read_BTD).float().add_(hidden_BTD))
+        return self.output_norm(self.down(self.up(hidden_BTD)).float().add_(hidden_BTD))
 
 
 class PackedBert(Encoder):
@@ -154,18 +154,18 @@ class PackedBert(Encoder):
     def frozen(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the states of tokens after the layers that are not trained (B x T x H); any value for padding."""
         hidden_BTD = self.norm(nn.functional.embedding(ids_BT, self.words_VD) + self.places_TD[: ids_BT.shape[1]])
-        return self._through(self.layers[: self.config.frozen_layers], hidden_BTD, mask_BT)
+        return self._run_layers(self.layers[: self.config.frozen_layers], hidden_BTD, mask_BT)
 
     def above(self, states_BTH: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the pooled last hidden states, from the states after the layers that are not trained."""
-        hidden_BTD = self._through(self.layers[self.config.frozen_layers :], states_BTH, mask_BT)
+        hidden_BTD = self._run_layers(self.layers[self.config.frozen_layers :], states_BTH, mask_BT)
         mean = self.config.pooling is Pooling.MEAN and bool(mask_BT.all())
         return hidden_BTD.mean(1) if mean else POOL[self.config.pooling](hidden_BTD, mask_BT)
 
-    def _through(self, layers: list[_Layer], hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        added = None if bool(mask_BT.all()) else torch.where(mask_BT.bool(), 0.0, _UNSEEN)[:, None, None, :]
+    def _run_layers(self, layers: list[_Layer], hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        attention_bias = None if bool(mask_BT.all()) else torch.where(mask_BT.bool(), 0.0, _UNSEEN)[:, None, None, :]
         for layer in layers:
-            hidden_BTD = layer(hidden_BTD, added)
+            hidden_BTD = layer(hidden_BTD, attention_bias)
         return hidden_BTD
 
     def shape_facts(self) -> dict[str, Any]:
@@ -175,15 +175,15 @@ class PackedBert(Encoder):
 
 def _check_shapes(weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Raise RuntimeError for a weight of another shape than the configuration says; products would fail on a text."""
-    width, wide = int(facts["hidden_size"]), int(facts["intermediate_size"])
+    width, intermediate = int(facts["hidden_size"]), int(facts["intermediate_size"])
     tables = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
     shapes: dict[str, tuple[int, ...]] = {
         f"{name}_embeddings.weight": (int(facts[size]), width) for name, size in tables.items()
     }
-    shapes |= {"LayerNorm.weight": (width,), "intermediate.dense.weight": (wide, width)}
-    shapes |= {"intermediate.dense.bias": (wide,), "bias": (width,)}
+    shapes |= {"LayerNorm.weight": (width,), "intermediate.dense.weight": (intermediate, width)}
+    shapes |= {"intermediate.dense.bias": (intermediate,), "bias": (width,)}
     shapes |= {f"self.{name}.weight": (width, width) for name in ("query", "key", "value")}
-    shapes |= {"attention.output.dense.weight": (width, width), "output.dense.weight": (width, wide)}
+    shapes |= {"attention.output.dense.weight": (width, width), "output.dense.weight": (width, intermediate)}
     for name, value in weights.items():
         expected = next((shape for end, shape in shapes.items() if name.endswith(end)), None)
         if expected is not None and not name.startswith("pooler.") and value.shape != expected:
@@ -198,11 +198,11 @@ def _layer(weights: Mapping[str, Tensor], name: str, facts: Mapping[str, Any], k
     heads = int(facts["num_attention_heads"])
     scale = 1 / math.sqrt(int(facts["hidden_size"]) // heads)
 
-    def pair(place: str, by: float = 1.0) -> tuple[Tensor, Tensor]:
-        return weights[f"{name}.{place}.weight"] * by, weights[f"{name}.{place}.bias"] * by
+    def pair(part: str, factor: float = 1.0) -> tuple[Tensor, Tensor]:
+        return weights[f"{name}.{part}.weight"] * factor, weights[f"{name}.{part}.bias"] * factor
 
-    def affine(pairs: list[tuple[Tensor, Tensor]], activation: str = "none") -> Map:
-        weight_OI, bias_O = (torch.cat(parts).to(kind) for parts in zip(*pairs, strict=True))
+    def affine(pairs: list[tuple[Tensor, Tensor]], activation: str = "none") -> TensorMap:
+        weight_OI, bias_O = (torch.cat(tensors).to(kind) for tensors in zip(*pairs, strict=True))
         return packed(weight_OI, bias_O, activation)
 
     return _Layer(

@@ -30,8 +30,8 @@ def cls(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
 
 def last(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
     """Return the vector of the last real token."""
-    at = mask_BT.long().sum(1).clamp(min=1) - 1
-    return hidden_BTD.gather(1, at.view(-1, 1, 1).expand(-1, 1, hidden_BTD.shape[2])).squeeze(1)
+    position_B = mask_BT.long().sum(1).clamp(min=1) - 1
+    return hidden_BTD.gather(1, position_B.view(-1, 1, 1).expand(-1, 1, hidden_BTD.shape[2])).squeeze(1)
 
 
 POOL: Final[dict[Pooling, Callable[[Tensor, Tensor], Tensor]]] = {

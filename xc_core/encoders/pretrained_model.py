@@ -49,7 +49,7 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
         shape = AutoConfig.from_pretrained(place, trust_remote_code=False)
         _check_shape(shape, name, vocabulary_size)
         _check_parameters(shape, place, name)
-        with errors_alone():  # its table of missing and unused weights: _check_weights refuses those that matter
+        with log_errors_only():  # its table of missing and unused weights: _check_weights refuses those that matter
             model, loading = AutoModel.from_pretrained(
                 place,
                 config=shape,
@@ -64,22 +64,22 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
     except Exception as error:  # transformers raises errors of many types for a wrong folder
         raise unusable("model", name, place, error, files="config.json and model.safetensors") from error
     _check_weights(model, loading, name)
-    _check_both_ways(model, name)
+    _check_bidirectional(model, name)
     _check_padding(model, name)
     return model
 
 
 @contextmanager
-def errors_alone() -> Iterator[None]:
+def log_errors_only() -> Iterator[None]:
     """Let transformers log errors only, without warnings, for a while."""
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)
 
 
 def _config_file(place: Path | str) -> Path:
@@ -135,34 +135,34 @@ def _check_weights(model: Any, loading: dict[str, Any], name: str) -> None:
     if missing:
         found = f"no weights for {len(missing)} tensors of the model, the first is {bare(str(missing[0]))}"
         raise _wrong(found, "model.safetensors that fill the model that config.json describes", name)
-    if left := _other_layers(model, loading):
-        found = f"weights of {len(left)} tensors of layers that the model lacks, the first is {bare(left[0])}"
+    if extra := _keys_of_missing_layers(model, loading):
+        found = f"weights of {len(extra)} tensors of layers that the model lacks, the first is {bare(extra[0])}"
         raise _wrong(found, "a number of layers in config.json that is that of model.safetensors", name)
     for key, value in model.named_parameters():
-        least, most = (float(end) for end in value.detach().aminmax()) if value.numel() else (0.0, 0.0)
-        if math.isnan(least) or math.isinf(least) or math.isinf(most):
+        lowest, highest = (float(end) for end in value.detach().aminmax()) if value.numel() else (0.0, 0.0)
+        if math.isnan(lowest) or math.isinf(lowest) or math.isinf(highest):
             raise _wrong(f"weights that are not finite, the first in {key}", "finite numbers", name)
-        if max(-least, most) > _MOST_WEIGHT:
-            found = f"a weight of {max(-least, most):.3g} in {key}"
+        if max(-lowest, highest) > _MOST_WEIGHT:
+            found = f"a weight of {max(-lowest, highest):.3g} in {key}"
             raise _wrong(found, f"weights of at most {_MOST_WEIGHT:.0e}, whose squares are finite in float32", name)
 
 
-def _other_layers(model: Any, loading: dict[str, Any]) -> list[str]:
+def _keys_of_missing_layers(model: Any, loading: dict[str, Any]) -> list[str]:
     """Return weights that the model does not use and that differ from its own in the number of a layer alone.
 
     A pooler and the head of a task are left out of a model rightly.
     """
-    own = {_unnumbered(key) for key in model.state_dict()}
+    model_keys = {_unnumbered(key) for key in model.state_dict()}
     prefix = f"{model.base_model_prefix}."
     unused = map(str, loading["unexpected_keys"])
-    return sorted(key for key in unused if _unnumbered(key.removeprefix(prefix)) in own)
+    return sorted(key for key in unused if _unnumbered(key.removeprefix(prefix)) in model_keys)
 
 
 def _unnumbered(key: str) -> str:
     return re.sub(r"\.\d+(?=\.)", ".#", key)
 
 
-def _check_both_ways(model: Any, name: str) -> None:
+def _check_bidirectional(model: Any, name: str) -> None:
     """Raise DataError if no last token of a short text changes the state of the first, as in a decoder.
 
     The attention of a decoder has weights of exactly 0 for later tokens, so equality is exact.

@@ -88,8 +88,8 @@ def _write_rows(path: Path, rows_LD: Vectors) -> None:
     with path.open("wb") as stream:
         header = {"descr": "<f4", "fortran_order": False, "shape": rows_LD.shape}
         np.lib.format.write_array_header_1_0(stream, header)
-        for at in spans(len(rows_LD), max(_NUMBERS // max(rows_LD.shape[1], 1), 1)):
-            stream.write(np.ascontiguousarray(rows_LD[at], "<f4").data)
+        for part in spans(len(rows_LD), max(_NUMBERS // max(rows_LD.shape[1], 1), 1)):
+            stream.write(np.ascontiguousarray(rows_LD[part], "<f4").data)
 
 
 def write_encoder(folder: Path, encoder: Encoder, tokenizer: TextTokenizer) -> None:

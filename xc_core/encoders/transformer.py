@@ -16,7 +16,7 @@ from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family, Grou
 from xc_core.encoders.flat import hidden_states
 from xc_core.encoders.packed import PackedBert, packs
 from xc_core.encoders.pooling import POOL
-from xc_core.encoders.pretrained_model import errors_alone, pretrained_model
+from xc_core.encoders.pretrained_model import log_errors_only, pretrained_model
 from xc_core.errors import ConfigError
 from xc_core.params import at_most
 from xc_core.pretrained import locate, too_large
@@ -61,8 +61,8 @@ class TransformerEncoder(Encoder):
     def pooled(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Return the pooled last hidden states."""
         # a mask of four dimensions is used as it is; transformers would read one of two dimensions to see if it is full
-        seen = mask_BT.long() if self.attention == "eager" else mask_BT[:, None, None, :].bool()
-        hidden_BTD = self.backbone(input_ids=ids_BT, attention_mask=seen).last_hidden_state
+        attention_mask = mask_BT.long() if self.attention == "eager" else mask_BT[:, None, None, :].bool()
+        hidden_BTD = self.backbone(input_ids=ids_BT, attention_mask=attention_mask).last_hidden_state
         return POOL[self.config.pooling](hidden_BTD.float(), mask_BT)
 
     @property
@@ -72,11 +72,11 @@ class TransformerEncoder(Encoder):
 
     def above(self, states_BTH: Tensor, mask_BT: Tensor) -> Tensor:
         """Return what ``pooled`` returns, up to rounding, from the states after the layers that are not trained."""
-        seen = mask_BT[:, None, None, :].bool()
+        attention_mask = mask_BT[:, None, None, :].bool()
         if self.attention == "eager":  # it adds the mask to the scores
-            seen = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+            attention_mask = torch.where(attention_mask, 0.0, torch.finfo(torch.float32).min)
         for layer in self.backbone.encoder.layer[self.config.frozen_layers :]:
-            states_BTH = layer(states_BTH, seen)
+            states_BTH = layer(states_BTH, attention_mask)
         return POOL[self.config.pooling](states_BTH.float(), mask_BT)
 
     @property
@@ -90,14 +90,14 @@ class TransformerEncoder(Encoder):
         with torch.autocast(self.device.type, enabled=False), sdpa_kernel(_KERNELS):
             hidden = hidden_states(self.backbone, groups, kind)
         pool = POOL[self.config.pooling]
-        return torch.cat([pool(own_BTD, group.mask_BT) for own_BTD, group in zip(hidden, groups, strict=True)])
+        return torch.cat([pool(group_BTD, group.mask_BT) for group_BTD, group in zip(hidden, groups, strict=True)])
 
     def use_attention(self, kind: str) -> None:
         """Choose "eager" (plain matrix products, which is faster on short texts on a CPU) or "sdpa" (fused).
 
         A model without this kind keeps its own, and gets a mask of two dimensions, as with "eager".
         """
-        with errors_alone(), suppress(ValueError):  # transformers warns if the model keeps its own
+        with log_errors_only(), suppress(ValueError):  # transformers warns if the model keeps its own
             self.backbone.set_attn_implementation(kind)
         self.attention = str(self.backbone.config._attn_implementation)
 

@@ -177,8 +177,8 @@ class FittedFusion:
         for name, weight in self.weight_of().items():
             total += np.float32(weight) * values_NKF[..., self.names.index(name)]
         if self.tree is not None:
-            read_NK = np.ones(total.shape, bool) if found_NK is None else found_NK
-            total[read_NK] += self.tree.predict(self.features_of(values_NKF, read_NK)).astype(np.float32)
+            is_label_NK = np.ones(total.shape, bool) if found_NK is None else found_NK
+            total[is_label_NK] += self.tree.predict(self.features_of(values_NKF, is_label_NK)).astype(np.float32)
         return total
 
     def weight_of(self) -> dict[str, float]:

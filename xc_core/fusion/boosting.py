@@ -31,8 +31,8 @@ class BoostedTrees:
         if self._masks is None:
             return sum((tree.predict(features_MF) for tree in self.trees), np.zeros(len(features_MF)))
         out = np.empty(len(features_MF))
-        for part in spans(len(features_MF), _PAIRS_AT_ONCE):
-            out[part] = self._masks.values(features_MF[part]).sum(axis=1)
+        for rows in spans(len(features_MF), _PAIRS_AT_ONCE):
+            out[rows] = self._masks.values(features_MF[rows]).sum(axis=1)
         return out
 
     @cached_property
@@ -92,14 +92,14 @@ class Boosted(WithTrees):
         documents, doc_M = np.unique(docs_M, return_inverse=True)
         size = self.sample(len(documents))
         features = SortedFeatures.of(features_MF)
-        grown: list[RegressionTree] = []
+        trees: list[RegressionTree] = []
         residual_M = targets_M.astype(np.float64)
         for number in range(self.rounds):
             random = generator(self.seed, "boosting", number)
-            drawn = np.isin(np.arange(len(documents)), random.choice(len(documents), size, replace=False))
-            in_sample_M = drawn[doc_M]
+            in_sample = np.isin(np.arange(len(documents)), random.choice(len(documents), size, replace=False))
+            in_sample_M = in_sample[doc_M]
             sample = features.only(in_sample_M)
             tree = RegressionTree.grow(sample, residual_M[in_sample_M], depth=self.depth, min_leaf=self.min_leaf)
-            grown.append(replace(tree, value=self.shrinkage * tree.value))
-            residual_M -= BoostedTrees((grown[-1],)).predict(features_MF)  # by masks, faster than a walk
-        return BoostedTrees(tuple(grown))
+            trees.append(replace(tree, value=self.shrinkage * tree.value))
+            residual_M -= BoostedTrees((trees[-1],)).predict(features_MF)  # by masks, faster than a walk
+        return BoostedTrees(tuple(trees))

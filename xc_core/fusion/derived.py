@@ -27,28 +27,28 @@ def derived(values_NKF: F32, found_NK: Bool) -> F32:
     scores that rank the candidate first and below 5.
     """
     starts = range(0, max(len(values_NKF), 1), _DOCS_AT_ONCE)
-    parts = [slice(start, start + _DOCS_AT_ONCE) for start in starts]
-    return np.concatenate([_block(values_NKF[part], found_NK[part])[found_NK[part]] for part in parts])
+    blocks = [slice(start, start + _DOCS_AT_ONCE) for start in starts]
+    return np.concatenate([_block_features(values_NKF[rows], found_NK[rows])[found_NK[rows]] for rows in blocks])
 
 
-def _block(values_NKF: F32, found_NK: Bool) -> F32:
+def _block_features(values_NKF: F32, found_NK: Bool) -> F32:
     """Return the features of all candidates (N x K x 7F + 5); those of holes have no meaning."""
-    there_NK1 = found_NK[..., None]
+    is_label_NK1 = found_NK[..., None]
     count_N11 = np.maximum(found_NK.sum(1), 1).astype(np.float32)[:, None, None]
-    rank_NKF, best_NF, second_NF = _ranks(np.where(there_NK1, values_NKF, -np.inf))
-    mean_NF = np.where(there_NK1, values_NKF, 0).sum(1, dtype=np.float64, keepdims=True) / count_N11
-    off_NKF = values_NKF - mean_NF
-    spread_NF = np.sqrt(np.where(there_NK1, off_NKF**2, 0).sum(1, keepdims=True) / count_N11)
-    z_NKF = np.divide(off_NKF, spread_NF, out=np.zeros_like(off_NKF), where=spread_NF > 0)
+    rank_NKF, best_NF, second_NF = _ranks(np.where(is_label_NK1, values_NKF, -np.inf))
+    mean_NF = np.where(is_label_NK1, values_NKF, 0).sum(1, dtype=np.float64, keepdims=True) / count_N11
+    deviation_NKF = values_NKF - mean_NF
+    spread_NF = np.sqrt(np.where(is_label_NK1, deviation_NKF**2, 0).sum(1, keepdims=True) / count_N11)
+    z_NKF = np.divide(deviation_NKF, spread_NF, out=np.zeros_like(deviation_NKF), where=spread_NF > 0)
     document = [best_NF, spread_NF, best_NF - second_NF, count_N11, _leaders(rank_NKF)]
     size = values_NKF.shape[:2]
     columns = [
         *(values_NKF, rank_NKF, values_NKF - best_NF, z_NKF),
-        *(np.broadcast_to(own, (*size, own.shape[-1])) for own in document),
+        *(np.broadcast_to(values, (*size, values.shape[-1])) for values in document),
         (1 / (1 + rank_NKF.astype(np.float64))).mean(2, keepdims=True),
         *((rank_NKF < top).sum(2, keepdims=True) for top in (1, _NEAR_TOP)),
     ]
-    return np.concatenate([np.asarray(own, np.float32) for own in columns], axis=2)
+    return np.concatenate([np.asarray(values, np.float32) for values in columns], axis=2)
 
 
 def _ranks(values_NKF: F32) -> tuple[I32, F32, F32]:

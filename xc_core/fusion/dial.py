@@ -54,20 +54,20 @@ class Dial:
     def turned(self, ids_NK: I32, fused_NK: F32, tail: float | None) -> F32:
         """Return the scores at dial ``tail`` (N x K), in the unit of the fused score; at 0 they are unchanged.
 
-        The score of a label rises to that of a label without the weight that is as likely as p * w^(tail * reach).
-        Raises UsageError for a position outside 0 to 1.
+        The new score of a label is the fused score at which a label has the probability p * w^(tail * reach). Raises
+        UsageError for a position outside 0 to 1.
         """
         tail = self.default if tail is None else checked(tail)
         if not tail * self.reach:
             return fused_NK
-        raised_NK = np.interp(fused_NK, self.score_R, self.log_share_R)
-        raised_NK += tail * self.reach * self.log_weight_L[ids_NK]
-        return np.interp(raised_NK, self.log_share_R, self.score_R).astype(np.float32)
+        log_p_NK = np.interp(fused_NK, self.score_R, self.log_share_R)
+        log_p_NK += tail * self.reach * self.log_weight_L[ids_NK]
+        return np.interp(log_p_NK, self.log_share_R, self.score_R).astype(np.float32)
 
     def extended(self, weights_L: F64) -> Dial:
         """Return the dial for more labels, given the inverse propensities of all; the weights that it has stay."""
-        new = np.log(weights_L[len(self.log_weight_L) :]).astype(np.float32)
-        return replace(self, log_weight_L=np.concatenate([self.log_weight_L, new]))
+        new_weights = np.log(weights_L[len(self.log_weight_L) :]).astype(np.float32)
+        return replace(self, log_weight_L=np.concatenate([self.log_weight_L, new_weights]))
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write the weights into ``folder``; return the rest as plain values."""
@@ -84,7 +84,7 @@ class Dial:
 
 
 @dataclass(frozen=True)
-class Position:
+class DialFigures:
     """Figures, in percent, on validation documents at one position of the dial."""
 
     tail: float
@@ -108,11 +108,11 @@ def fit_dial(
     if curve is None:
         return None
     dial = Dial(*curve, np.log(weights_L).astype(np.float32))
-    by_power = [_measured(replace(dial, reach=power), 1.0, short, truth, weights_L) for power in POWERS]
-    dial = replace(dial, reach=POWERS[int(np.argmax([one.PSP_at_5 for one in by_power]))])
-    positions = [_measured(dial, tail, short, truth, weights_L) for tail in TAILS]
-    default = _default(positions, cost) if dial.reach else 0.0
-    return replace(dial, default=default), [asdict(one) for one in positions]
+    by_power = [_measure(replace(dial, reach=power), 1.0, short, truth, weights_L) for power in POWERS]
+    dial = replace(dial, reach=POWERS[int(np.argmax([position.PSP_at_5 for position in by_power]))])
+    positions = [_measure(dial, tail, short, truth, weights_L) for tail in TAILS]
+    default = _default_tail(positions, cost) if dial.reach else 0.0
+    return replace(dial, default=default), [asdict(position) for position in positions]
 
 
 def checked(tail: float) -> float:
@@ -122,20 +122,20 @@ def checked(tail: float) -> float:
     return float(tail)
 
 
-def _default(positions: list[Position], cost: float) -> float:
+def _default_tail(positions: list[DialFigures], cost: float) -> float:
     """Return the last position before P@1 falls more than ``cost`` points below that of the first."""
     if not cost:
         return 0.0
     floor = positions[0].P_at_1 - cost
-    fallen = [at for at, one in enumerate(positions) if one.P_at_1 < floor]
+    fallen = [i for i, position in enumerate(positions) if position.P_at_1 < floor]
     return positions[(fallen[0] if fallen else len(positions)) - 1].tail
 
 
-def _measured(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> Position:
+def _measure(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> DialFigures:
     """Return the figures at one position."""
     ranked = Shortlist.ranked(short.ids_NK, dial.turned(short.ids_NK, short.scores_NK, tail)).top(_TOP)
-    found = per_document(ranked, truth, weights_L).total()
-    return Position(tail, found["P_at_1"], found["P_at_5"], found["PSP_at_5"])
+    figures = per_document(ranked, truth, weights_L).total()
+    return DialFigures(tail, figures["P_at_1"], figures["P_at_5"], figures["PSP_at_5"])
 
 
 def _curve(scores_M: F64, positive_M: Bool) -> tuple[F64, F64] | None:
@@ -148,18 +148,20 @@ def _curve(scores_M: F64, positive_M: Bool) -> tuple[F64, F64] | None:
         return None
     edges = np.unique(np.quantile(scores_M[positive_M], np.arange(1, bins) / bins))
     bin_M = np.searchsorted(edges, scores_M, side="right")
-    weighed = (np.bincount(bin_M, weights=own, minlength=len(edges) + 1) for own in (None, positive_M, scores_M))
-    count_R, positives_R, total_R = (own[np.unique(bin_M)] for own in weighed)
+    used = np.unique(bin_M)
+    count_R, positives_R, total_R = (
+        np.bincount(bin_M, weights=weights)[used] for weights in (None, positive_M, scores_M)
+    )
     share_R = (positives_R + 0.5) / (count_R + 1)
     first = scipy.optimize.isotonic_regression(share_R, weights=count_R).blocks[:-1]
     share_R = np.add.reduceat(share_R * count_R, first) / np.add.reduceat(count_R, first)
     score_R = np.add.reduceat(total_R, first) / np.add.reduceat(count_R, first)
-    return _extended(score_R, np.log(share_R)) if len(first) > 1 else None
+    return _with_far_points(score_R, np.log(share_R)) if len(first) > 1 else None
 
 
-def _extended(score_R: F64, log_share_R: F64) -> tuple[F64, F64]:
-    """Return the curve with a far point on either side, on lines of the curve's mean slope."""
+def _with_far_points(score_R: F64, log_share_R: F64) -> tuple[F64, F64]:
+    """Return the curve with one more point far out on either side, continuing its mean slope."""
     return tuple(  # type: ignore[return-value]
-        np.concatenate([[own[0] - _FAR * length], own, [own[-1] + _FAR * length]])
-        for own, length in ((own, own[-1] - own[0]) for own in (score_R, log_share_R))
+        np.concatenate([[values[0] - _FAR * length], values, [values[-1] + _FAR * length]])
+        for values, length in ((values, values[-1] - values[0]) for values in (score_R, log_share_R))
     )

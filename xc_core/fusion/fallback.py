@@ -22,9 +22,9 @@ def better_part(
     """
     parts = [
         name
-        for name, own in documents.items()
+        for name, figures in documents.items()
         if name != rule
-        and (_no_worse(compared[name], compared[rule]) or _clearly_better(differences(own, documents[rule])))
+        and (_no_worse(compared[name], compared[rule]) or _clearly_better(differences(figures, documents[rule])))
     ]
     return max(parts, key=lambda name: compared[name]["P_at_1"], default=None)
 
@@ -35,10 +35,11 @@ def _no_worse(part: Mapping[str, float], rule: Mapping[str, float]) -> bool:
     return no_worse and any(part[metric] > rule[metric] + _EQUAL for metric in rule)
 
 
-def _clearly_better(found: Mapping[str, Difference]) -> bool:
+def _clearly_better(difference_of: Mapping[str, Difference]) -> bool:
     """Return True if a part is clearly better than the rule in P@1 or P@5, and clearly worse in no figure.
 
     More PSP@5 is no reason: the dial gives the rule that.
     """
-    better = any(found[metric].clear and found[metric].points > 0 for metric in ("P_at_1", "P_at_5"))
-    return better and not any(own.clear and own.points < 0 for own in found.values())
+    better = {metric for metric, difference in difference_of.items() if difference.clear and difference.points > 0}
+    worse = any(difference.clear and difference.points < 0 for difference in difference_of.values())
+    return not worse and not better.isdisjoint(("P_at_1", "P_at_5"))

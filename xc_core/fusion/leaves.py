@@ -36,7 +36,7 @@ class LeafMasks:
         if width > MAX_LEAVES:
             raise ValueError(f"a tree of {width} leaves, at most {MAX_LEAVES} expected")
         value_TV = np.zeros((len(trees), width))
-        found: dict[int, list[tuple[float, int, int]]] = {}
+        tests_by_feature: dict[int, list[tuple[float, int, int]]] = {}
         for number, tree in enumerate(trees):
             first, count = _leaves_below(tree)
             leaves = tree.feature < 0
@@ -44,19 +44,22 @@ class LeafMasks:
             for node in np.flatnonzero(~leaves):
                 size = int(count[tree.left[node]])
                 on_left = ((1 << size) - 1) << int(first[node])
-                found.setdefault(int(tree.feature[node]), []).append((float(tree.threshold[node]), number, on_left))
+                test = (float(tree.threshold[node]), number, on_left)
+                tests_by_feature.setdefault(int(tree.feature[node]), []).append(test)
         word = _word(width)
-        return cls({feature: _masks(tests, len(trees), word) for feature, tests in sorted(found.items())}, value_TV)
+        by_feature = sorted(tests_by_feature.items())
+        return cls({feature: _masks(tests, len(trees), word) for feature, tests in by_feature}, value_TV)
 
     def values(self, features_PF: F32) -> F64:
         """Return the value of the leaf that each pair reaches in each tree (P x T)."""
         trees, width = self.value_TV.shape
-        left_PT = np.full((len(features_PF), trees), np.iinfo(_word(width)).max, _word(width))
+        remaining_PT = np.full((len(features_PF), trees), np.iinfo(_word(width)).max, _word(width))
         for feature, (thresholds, masks) in self.tests.items():
-            left_PT &= masks[np.searchsorted(thresholds, features_PF[:, feature].astype(np.float64))]
-        lower_PT = ~left_PT & (left_PT - left_PT.dtype.type(1))  # one bit for each leaf on the left of the lowest bit
-        at_PT = np.bitwise_count(lower_PT) + np.arange(0, trees * width, width)
-        value_PT: F64 = np.take(self.value_TV, at_PT)
+            remaining_PT &= masks[np.searchsorted(thresholds, features_PF[:, feature].astype(np.float64))]
+        one = remaining_PT.dtype.type(1)
+        lower_PT = ~remaining_PT & (remaining_PT - one)  # one bit for each leaf on the left of the lowest bit
+        position_PT = np.bitwise_count(lower_PT) + np.arange(0, trees * width, width)
+        value_PT: F64 = np.take(self.value_TV, position_PT)
         return value_PT
 
 
@@ -72,10 +75,10 @@ def _leaves_below(tree: RegressionTree) -> tuple[I64, I64]:
     """
     size = len(tree.feature)
     first, count = np.zeros(size, np.int64), np.ones(size, np.int64)
-    inner = np.flatnonzero(tree.feature >= 0)
-    for node in inner[::-1]:
+    inner_nodes = np.flatnonzero(tree.feature >= 0)
+    for node in inner_nodes[::-1]:
         count[node] = count[tree.left[node]] + count[tree.right[node]]
-    for node in inner:
+    for node in inner_nodes:
         first[tree.left[node]] = first[node]
         first[tree.right[node]] = first[node] + count[tree.left[node]]
     return first, count
@@ -85,7 +88,7 @@ def _masks(tests: list[tuple[float, int, int]], trees: int, word: np.dtype[Any])
     """Return thresholds in ascending order, and the leaves that remain if the first r tests fail."""
     tests = sorted(tests)
     masks = np.full((len(tests) + 1, trees), np.iinfo(word).max, word)
-    for place, (_, tree, on_left) in enumerate(tests):
-        masks[place + 1] = masks[place]
-        masks[place + 1, tree] &= ~word.type(on_left)
+    for position, (_, tree, on_left) in enumerate(tests):
+        masks[position + 1] = masks[position]
+        masks[position + 1, tree] &= ~word.type(on_left)
     return np.array([threshold for threshold, _, _ in tests]), masks

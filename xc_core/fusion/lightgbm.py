@@ -95,18 +95,18 @@ class LightGBM(WithTrees):
         fitted, start_M = replace(self.without_trees(inputs), derived=self.derived), None
         if self.linear:
             reads = fitted.features
-            weights = _weights(reads, inputs, pairs, used_NK)
+            weights = _linear_weights(reads, inputs, pairs, used_NK)
             fitted = replace(fitted, add=reads, weights=weights, baselines=fitted.add)
             start_M = fitted.scores(pairs.values_NKF)[used_NK]
         features_MG = fitted.features_of(pairs.values_NKF, used_NK)
         targets_M = pairs.target_NK[used_NK].astype(np.float64)
-        return replace(fitted, tree=self._boosted(features_MG, targets_M, used_NK.sum(1), start_M))
+        return replace(fitted, tree=self._fit_trees(features_MG, targets_M, used_NK.sum(1), start_M))
 
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the trees from their plain lists."""
         return BoostedTrees.from_dict(content)
 
-    def _boosted(self, features_MG: F32, targets_M: F64, count_N: I64, start_M: F32 | None) -> BoostedTrees:
+    def _fit_trees(self, features_MG: F32, targets_M: F64, count_N: I64, start_M: F32 | None) -> BoostedTrees:
         """Return the trees for M pairs, given document by document; ``count_N`` is the number of pairs of each.
 
         With ``start_M`` they are fitted to be added to it.
@@ -118,11 +118,11 @@ class LightGBM(WithTrees):
         data = lightgbm.Dataset(features_MG, target_M, weight=weight_M, group=group, init_score=start_M)
         return converted(lightgbm.train({**self._parameters(), **extra}, data, self.rounds))
 
-    def _check_count(self, most: int) -> None:
+    def _check_count(self, largest: int) -> None:
         """Raise ConfigError if a document has more candidates than LightGBM can rank."""
-        if self.objective is Objective.LAMBDARANK and most > _MOST_CANDIDATES:
+        if self.objective is Objective.LAMBDARANK and largest > _MOST_CANDIDATES:
             raise ConfigError(
-                f"{most:,} candidates of a document, all scores together, for lambdarank",
+                f"{largest:,} candidates of a document, all scores together, for lambdarank",
                 expected=f"at most {_MOST_CANDIDATES:,}",
                 do="lower fusion.candidates, or set fusion.rule.objective=binary",
             )
@@ -154,7 +154,7 @@ class LightGBM(WithTrees):
         }
 
 
-def _weights(reads: tuple[str, ...], inputs: Inputs, pairs: Pairs, used_NK: Bool) -> tuple[float, ...]:
+def _linear_weights(reads: tuple[str, ...], inputs: Inputs, pairs: Pairs, used_NK: Bool) -> tuple[float, ...]:
     """Return the weights of the linear model; raise ConfigError if a score is not finite for every used candidate."""
     values_NKF = pairs.values_NKF[..., [inputs.names.index(name) for name in reads]]
     finite_F = np.isfinite(values_NKF[used_NK]).all(axis=0)
@@ -172,20 +172,20 @@ def converted(booster: Any) -> BoostedTrees:
 
     A pair goes left if its value, as a double, is at most the threshold, as in ``RegressionTree``.
     """
-    return BoostedTrees(tuple(_tree(tree["tree_structure"]) for tree in booster.dump_model()["tree_info"]))
+    return BoostedTrees(tuple(_converted_tree(tree["tree_structure"]) for tree in booster.dump_model()["tree_info"]))
 
 
-def _tree(root: dict[str, Any]) -> RegressionTree:
+def _converted_tree(root: dict[str, Any]) -> RegressionTree:
     """Return one tree; its nodes are numbered level by level, so children come after their parents."""
     nodes, lists = [root], _no_nodes()
     for node in nodes:  # grows while it is read
-        inner = "split_feature" in node
-        lists["feature"].append(node["split_feature"] if inner else -1)
-        lists["threshold"].append(node["threshold"] if inner else 0.0)
-        lists["left"].append(len(nodes) if inner else -1)
-        lists["right"].append(len(nodes) + 1 if inner else -1)
-        lists["value"].append(node["internal_value"] if inner else node["leaf_value"])
-        nodes += [node["left_child"], node["right_child"]] if inner else []
+        is_split = "split_feature" in node
+        lists["feature"].append(node["split_feature"] if is_split else -1)
+        lists["threshold"].append(node["threshold"] if is_split else 0.0)
+        lists["left"].append(len(nodes) if is_split else -1)
+        lists["right"].append(len(nodes) + 1 if is_split else -1)
+        lists["value"].append(node["internal_value"] if is_split else node["leaf_value"])
+        nodes += [node["left_child"], node["right_child"]] if is_split else []
     return RegressionTree.from_dict(lists)
 
 

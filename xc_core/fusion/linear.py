@@ -34,8 +34,8 @@ def fit_weights(values_NKF: F32, target_NK: F32, used_NK: Bool) -> F64:
     doc_M[kept_M] = np.unique(doc_M[kept_M], return_inverse=True)[1]
     loss = _Loss(values_MF, target_M, doc_M, kept_M)
     del values_MF  # half of what is held while the weights are fitted
-    found = scipy.optimize.minimize(loss, np.zeros(len(scale_F)), jac=True, method="L-BFGS-B")
-    return np.asarray(found.x * scale_F, np.float64)
+    result = scipy.optimize.minimize(loss, np.zeros(len(scale_F)), jac=True, method="L-BFGS-B")
+    return np.asarray(result.x * scale_F, np.float64)
 
 
 class _Loss:

@@ -64,9 +64,9 @@ class WithTrees(Fusion):
 
     def target(self, positive_NK: Bool, weight_NK: F32) -> F32:
         """Return positive * weight^tail, scaled to sum to the number of positives; weights must be above 0."""
-        raised_NK = positive_NK * weight_NK**self.tail
-        total = float(raised_NK.sum())
-        return np.asarray(raised_NK * (positive_NK.sum() / total if total else 1.0), np.float32)
+        weighted_NK = positive_NK * weight_NK**self.tail
+        total = float(weighted_NK.sum())
+        return np.asarray(weighted_NK * (positive_NK.sum() / total if total else 1.0), np.float32)
 
     def check(self, inputs: Inputs) -> None:
         """Raise ConfigError if the settings name a score that is not among the inputs, or if there are no inputs."""

@@ -45,11 +45,11 @@ class RegressionTree:
         size = features.value_FM.shape[1]
         if size == 0 or len(targets_M) != size:
             raise ValueError(f"{size} pairs with {len(targets_M)} targets")
-        grown = _Growth(features, targets_M.astype(np.float64), min_leaf)
+        growth = _Growth(features, targets_M.astype(np.float64), min_leaf)
         for _ in range(depth):
-            if not grown.split_level():
+            if not growth.split_level():
                 break
-        return grown.tree()
+        return growth.tree()
 
     @property
     def leaves(self) -> int:
@@ -76,11 +76,11 @@ class RegressionTree:
 
         A leaf tests the first feature and is its own child, so that all pairs take the same number of steps.
         """
-        leaf, own = self.feature < 0, np.arange(len(self.feature))
-        child = np.stack([np.where(leaf, own, self.right), np.where(leaf, own, self.left)], axis=1)
-        depth, level = 0, own[:1]
-        while len(inner := level[~leaf[level]]):
-            depth, level = depth + 1, child[inner].ravel()
+        leaf, node = self.feature < 0, np.arange(len(self.feature))
+        child = np.stack([np.where(leaf, node, self.right), np.where(leaf, node, self.left)], axis=1)
+        depth, level = 0, node[:1]
+        while len(split_nodes := level[~leaf[level]]):
+            depth, level = depth + 1, child[split_nodes].ravel()
         return np.where(leaf, 0, self.feature), child.ravel(), depth
 
     def to_dict(self) -> dict[str, list[Any]]:
@@ -91,9 +91,9 @@ class RegressionTree:
     @classmethod
     def from_dict(cls, lists: dict[str, list[Any]]) -> RegressionTree:
         """Return the tree from the lists of ``to_dict``."""
-        whole = {name: np.array(lists[name], np.int64) for name in ("feature", "left", "right")}
-        real = {name: np.array(lists[name], np.float64) for name in ("threshold", "value")}
-        return cls(whole["feature"], real["threshold"], whole["left"], whole["right"], real["value"])
+        integers = {name: np.array(lists[name], np.int64) for name in ("feature", "left", "right")}
+        floats = {name: np.array(lists[name], np.float64) for name in ("threshold", "value")}
+        return cls(integers["feature"], floats["threshold"], integers["left"], integers["right"], floats["value"])
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class _Column:
     @classmethod
     def of(cls, value_M: F64, pair_S: I64, target_M: F64) -> _Column:
         value_S = value_M[pair_S]
-        new_S = np.append(False, value_S[1:] != value_S[:-1])
-        values = np.append(value_S[:1], value_S[new_S])
-        return cls(values, value_M, pair_S, np.cumsum(new_S), target_M[pair_S])
+        is_new_S = np.append(False, value_S[1:] != value_S[:-1])
+        values = np.append(value_S[:1], value_S[is_new_S])
+        return cls(values, value_M, pair_S, np.cumsum(is_new_S), target_M[pair_S])
 
     def threshold(self, rank: int) -> float:
         """Return the midpoint between the value of ``rank`` and the next one."""
@@ -172,17 +172,17 @@ class _Growth:
         slot = np.full(len(self.feature), none, small)
         slot[self.level] = np.arange(none)
         slot_M = slot[self.node_M]
-        splits = [self._best(column, slot_M) for column in self.columns]
+        splits = [self._best_splits(column, slot_M) for column in self.columns]
         gains_FJ = np.stack([split.gain_J for split in splits])
         best = np.argmax(gains_FJ >= gains_FJ.max(axis=0) - self.rounding, axis=0)
-        below: list[int] = []
+        children: list[int] = []
         for j, node in enumerate(self.level):
             f = int(best[j])
             if gains_FJ[f, j] > self.rounding:
-                below += self._branch(node, f, int(splits[f].rank_J[j]), splits[f].means_J2[j])
+                children += self._branch(node, f, int(splits[f].rank_J[j]), splits[f].means_J2[j])
         self._descend(np.flatnonzero(slot_M < none))
-        self.level = below
-        return bool(below)
+        self.level = children
+        return bool(children)
 
     def _branch(self, node: int, feature: int, rank: int, means_2: F64) -> list[int]:
         """Turn a leaf into an inner node; return its two new leaves."""
@@ -201,23 +201,23 @@ class _Growth:
         feature, node = np.array(self.feature), self.node_M[rows]
         for f, column in enumerate(self.columns):
             moved = rows[feature[node] == f]
-            at = self.node_M[moved]
-            goes_left = column.value_M[moved] <= np.array(self.threshold)[at]
-            self.node_M[moved] = np.where(goes_left, np.array(self.left)[at], np.array(self.right)[at])
+            split_node = self.node_M[moved]
+            goes_left = column.value_M[moved] <= np.array(self.threshold)[split_node]
+            self.node_M[moved] = np.where(goes_left, np.array(self.left)[split_node], np.array(self.right)[split_node])
 
-    def _best(self, column: _Column, slot_M: Array) -> _Splits:
+    def _best_splits(self, column: _Column, slot_M: Array) -> _Splits:
         """Return the best split of each node.
 
         ``slot_M`` is each pair's node as a position in the level, or the number of nodes for a pair in none of them.
         """
         slot_S = slot_M[column.pair_S]
-        at = np.argsort(slot_S, kind="stable")[: np.count_nonzero(slot_S < len(self.level))]
-        slot, rank = slot_S[at], column.rank_S[at]
+        order = np.argsort(slot_S, kind="stable")[: np.count_nonzero(slot_S < len(self.level))]
+        slot, rank = slot_S[order], column.rank_S[order]
         last = np.flatnonzero(np.append((slot[1:] != slot[:-1]) | (rank[1:] != rank[:-1]), True))
         slot, rank, count = slot[last], rank[last], last + 1.0
-        total = np.cumsum(column.target_S[at])[last]
+        total = np.cumsum(column.target_S[order])[last]
         end = np.flatnonzero(np.append(slot[1:] != slot[:-1], True))
-        before = np.concatenate([[0], end[:-1] + 1])
+        start = np.concatenate([[0], end[:-1] + 1])
         count_all, total_all = (np.diff(running[end], prepend=0.0) for running in (count, total))
         count_left = count - (count[end] - count_all)[slot]
         total_left = total - (total[end] - total_all)[slot]
@@ -225,8 +225,8 @@ class _Growth:
         with np.errstate(divide="ignore", invalid="ignore"):
             gain = total_left**2 / count_left + total_right**2 / count_right - (total_all**2 / count_all)[slot]
         gain[(count_left < self.min_leaf) | (count_right < self.min_leaf)] = -np.inf
-        near = np.flatnonzero(gain >= np.maximum.reduceat(gain, before)[slot] - self.rounding)
-        best = near[np.unique(slot[near], return_index=True)[1]]
+        tied = np.flatnonzero(gain >= np.maximum.reduceat(gain, start)[slot] - self.rounding)
+        best = tied[np.unique(slot[tied], return_index=True)[1]]
         totals = np.stack([total_left[best], total_right[best]], axis=1)
         counts = np.stack([count_left[best], count_right[best]], axis=1)
         return _Splits(gain[best], rank[best], totals / np.maximum(counts, 1))

@@ -97,16 +97,16 @@ def measured(model: Path, accepted: AcceptanceSet) -> Measured:
     with temporary_folder() as scratch:
         command = [sys.executable, "-m", __name__, str(model), str(accepted.folder), str(scratch)]
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 command, env=environment, cwd=scratch, capture_output=True, text=True, check=False, timeout=_SECONDS
             )
         except subprocess.TimeoutExpired as error:
             raise _refused(f"no answer within {_SECONDS:.0f} s") from error
-        if done.returncode:
-            said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:300]
-            if reason := storage_reason(RuntimeError(said), scratch):
+        if completed.returncode:
+            message = (completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"])[-1][:300]
+            if reason := storage_reason(RuntimeError(message), scratch):
                 raise storage_error(reason, scratch)
-            raise _refused(said)
+            raise _refused(message)
         return _read(scratch)
 
 
@@ -143,12 +143,12 @@ def searched(predictor: Predictor, texts: list[str]) -> dict[str, float]:
     Of ``texts`` at most 300 are searched, fewer if the labels are so many that exact search would take minutes.
     """
     width = predictor.embed(texts[:1]).shape[1]
-    most = _PRODUCTS // (predictor.ranker.num_labels * width)
-    count = min(max(most, _FEWEST_SEARCHED), _SEARCHED, len(texts))
+    limit = _PRODUCTS // (predictor.ranker.num_labels * width)
+    count = min(max(limit, _FEWEST_SEARCHED), _SEARCHED, len(texts))
     chosen = [texts[place] for place in np.linspace(0, len(texts) - 1, count).astype(int)]
     query = Query(predictor.embed(chosen), chosen)
     figures = {name: score.figures(query) for name, score in predictor.ranker.scores.items()}
-    return {name: found["recall"] for name, found in figures.items() if "recall" in found}
+    return {name: values["recall"] for name, values in figures.items() if "recall" in values}
 
 
 def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
@@ -161,9 +161,9 @@ def answered(predictor: Predictor, accepted: AcceptanceSet) -> PerDocument:
 def shortlists(predictor: Predictor, texts: list[str], ids: Mapping[str, int]) -> Shortlist:
     """Return the model's labels of each text under the numbers that ``ids`` has for their uids, without any others."""
     id_L = np.array([ids.get(uid, PAD_ID) for uid in predictor.uids] + [PAD_ID], np.int32)  # the last is for holes
-    found = Shortlist.stack([predictor.shortlist(texts[at], _DEEP) for at in spans(len(texts), AT_ONCE)])
-    known = Shortlist(id_L[found.ids_NK], found.scores_NK)
-    return known.without(~known.filled_NK)
+    found = Shortlist.stack([predictor.shortlist(texts[rows], _DEEP) for rows in spans(len(texts), AT_ONCE)])
+    known_labels = Shortlist(id_L[found.ids_NK], found.scores_NK)
+    return known_labels.without(~known_labels.filled_NK)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Model:
         """
         digest = artifacts.verify(folder, kind=cls.kind).digest()
         content: dict[str, Any] = json.loads((folder / _CONTENT).read_text("utf-8"))
-        with _reading(folder):
+        with _refuse_unknown_settings(folder):
             facts = ModelFacts(**{fact.name: content[fact.name] for fact in fields(ModelFacts)})
         if dataset and facts.dataset != dataset:
             raise RefusedError(
@@ -81,14 +81,14 @@ class Model:
         Raises CorruptError if the parts have different numbers of labels, or other scores than the fusion, RefusedError
         if this release cannot read them.
         """
-        with _reading(self.folder):
+        with _refuse_unknown_settings(self.folder):
             uids, titles = label_names(self.folder / _LABELS)
             encoder, tokenizer = open_encoder(self.folder, to_answer=True)
             fusion, scores = FittedFusion.read(self.folder), open_packed(self.folder / _SCORES)
         encoder.on(Device.chosen())
         ranker = Ranker(scores, fusion)
-        dialled = len(uids) if fusion.dial is None else len(fusion.dial.log_weight_L)
-        if not ranker.num_labels == len(uids) == dialled or fusion.names != tuple(scores):
+        dial_labels = len(uids) if fusion.dial is None else len(fusion.dial.log_weight_L)
+        if not ranker.num_labels == len(uids) == dial_labels or fusion.names != tuple(scores):
             raise CorruptError(
                 f"{len(uids)} names, scores of {ranker.num_labels} labels, a fusion of {', '.join(fusion.names)}",
                 expected=f"the same number of labels everywhere, and a fusion of {', '.join(scores)}",
@@ -98,7 +98,7 @@ class Model:
 
 
 @contextmanager
-def _reading(folder: Path) -> Iterator[None]:
+def _refuse_unknown_settings(folder: Path) -> Iterator[None]:
     """Raise RefusedError for settings of a model that this release does not know, or that it misses.
 
     The files are those that were packed, as their hashes say: to repair them would change nothing.

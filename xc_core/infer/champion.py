@@ -1,4 +1,4 @@
-"""The model that is served: which version it is, and where its files are. Who knows it is a source of models."""
+"""The model that is served: which version it is, and where its files are. A ``Source`` returns it."""
 
 from __future__ import annotations
 

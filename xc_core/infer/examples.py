@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -33,8 +34,8 @@ def right_and_wrong(short: Shortlist, truth: LabelMatrix, picked: I64, count: in
         return picked[:count]
     true = truth.contains(picked, short.ids_NK[picked, 0])
     right, wrong = picked[true], picked[~true]
-    kept = max((count + 1) // 2, count - len(wrong))
-    return np.concatenate([right[:kept], wrong[: count - min(kept, len(right))]])
+    num_right = max((count + 1) // 2, count - len(wrong))
+    return np.concatenate([right[:num_right], wrong[: count - min(num_right, len(right))]])
 
 
 def examples(corpus: Corpus, ranker: Ranker, vectors_ND: F32, rows: I64, ranked: Ranked) -> list[dict[str, Any]]:
@@ -45,28 +46,28 @@ def examples(corpus: Corpus, ranker: Ranker, vectors_ND: F32, rows: I64, ranked:
     rows = rows[ranked.shown]
     documents = corpus.table("documents", rows)
     ids_NK, fused_NK = ranked.short.ids_NK[ranked.shown, :_LABELS], ranked.short.scores_NK[ranked.shown, :_LABELS]
-    positives = [ranked.truth.row(at).tolist() for at in ranked.shown.tolist()]
-    titles = titles_of(corpus, [*ids_NK[ids_NK != PAD_ID].tolist(), *(label for own in positives for label in own)])
+    positives = [ranked.truth.row(row).tolist() for row in ranked.shown.tolist()]
+    titles = titles_of(corpus, chain(ids_NK[ids_NK != PAD_ID].tolist(), *positives))
     query = Query(np.ascontiguousarray(vectors_ND[rows]), lambda: corpus.texts_of("documents", rows))
     values_NKF = values(ranker.scores, query, ids_NK) if len(rows) else np.zeros((*ids_NK.shape, 0), np.float32)
-    found = []
-    for at, document in enumerate(documents.iter_rows(named=True)):
-        true = set(positives[at])
+    shown = []
+    for row, document in enumerate(documents.iter_rows(named=True)):
+        true = set(positives[row])
         predicted = [
             {
                 "label": titles[label],
                 "true": label in true,
-                "fused": _number(fused_NK[at, place]),
-                "scores": dict(zip(ranker.scores, map(_number, values_NKF[at, place]), strict=True)),
+                "fused": _number(fused_NK[row, place]),
+                "scores": dict(zip(ranker.scores, map(_number, values_NKF[row, place]), strict=True)),
             }
-            for place, label in enumerate(ids_NK[at].tolist())
+            for place, label in enumerate(ids_NK[row].tolist())
             if label != PAD_ID
         ]
         text = f"{document['title']} {document['content']}".strip()
         right = bool(predicted) and bool(predicted[0]["true"])
         named = [titles[label] for label in sorted(true)]
-        found.append({"uid": document["uid"], "text": text, "right": right, "predicted": predicted, "true": named})
-    return found
+        shown.append({"uid": document["uid"], "text": text, "right": right, "predicted": predicted, "true": named})
+    return shown
 
 
 def titles_of(corpus: Corpus, labels: Iterable[int]) -> dict[int, str]:

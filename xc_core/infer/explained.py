@@ -67,8 +67,8 @@ class _Scored:
     values_NKF: F32
     fused_NK: F32
 
-    def rows(self, part: slice) -> _Scored:
-        return _Scored(self.ids_NK[part], self.values_NKF[part], self.fused_NK[part])
+    def rows(self, rows: slice) -> _Scored:
+        return _Scored(self.ids_NK[rows], self.values_NKF[rows], self.fused_NK[rows])
 
 
 def explained(predictor: Predictor, questions: list[Question]) -> list[list[list[Explained]]]:
@@ -85,8 +85,8 @@ def explained(predictor: Predictor, questions: list[Question]) -> list[list[list
     scored = _scored(predictor, query, questions)
     answers, start = [], 0
     for question in questions:
-        part = scored.rows(slice(start, start + len(question.texts)))
-        answers.append(_answered(predictor, part, question))
+        scored_texts = scored.rows(slice(start, start + len(question.texts)))
+        answers.append(_answer(predictor, scored_texts, question))
         start += len(question.texts)
     return answers
 
@@ -100,32 +100,32 @@ def _scored(predictor: Predictor, query: Query, questions: list[Question]) -> _S
     fusion = predictor.ranker.fusion
     proposed_NK = candidates(predictor.ranker.scores, query, fusion.candidates)
     limited = any(question.only for question in questions)
-    ids_NK = distinct(np.concatenate([proposed_NK, _asked(questions, len(query))], 1)) if limited else proposed_NK
+    ids_NK = distinct(np.concatenate([proposed_NK, _only_labels(questions, len(query))], 1)) if limited else proposed_NK
     values_NKF, found_NK = values(predictor.ranker.scores, query, ids_NK), ids_NK != PAD_ID
     fused_NK = fusion.scores(values_NKF, found_NK)
     if limited:
-        own_NK = among(ids_NK, proposed_NK)
-        fused_NK = np.where(own_NK, fusion.scores(values_NKF, own_NK), fused_NK)
+        is_proposed_NK = among(ids_NK, proposed_NK)
+        fused_NK = np.where(is_proposed_NK, fusion.scores(values_NKF, is_proposed_NK), fused_NK)
     return _Scored(ids_NK, values_NKF, fused_NK)
 
 
-def _asked(questions: list[Question], size: int) -> I32:
+def _only_labels(questions: list[Question], size: int) -> I32:
     """Return the labels that the question of each of ``size`` texts is limited to (N x K)."""
-    asked_NK = np.full((size, max(len(question.only or ()) for question in questions)), PAD_ID, np.int32)
+    only_NK = np.full((size, max(len(question.only or ()) for question in questions)), PAD_ID, np.int32)
     row = 0
     for question in questions:
         only = sorted(question.only or ())
-        asked_NK[row : row + len(question.texts), : len(only)] = only
+        only_NK[row : row + len(question.texts), : len(only)] = only
         row += len(question.texts)
-    return asked_NK
+    return only_NK
 
 
-def _answered(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
+def _answer(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
     turned_NK = predictor.ranker.fusion.turned(scored.ids_NK, scored.fused_NK, question.tail)
-    kept_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
-    short = Shortlist.ranked(kept_NK, turned_NK).top(question.k)
+    allowed_ids_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
+    short = Shortlist.ranked(allowed_ids_NK, turned_NK).top(question.k)
     return [
-        _labels(predictor, scored, turned_NK, row, ids[ids != PAD_ID].astype(np.int64))
+        _explained_labels(predictor, scored, turned_NK, row, ids[ids != PAD_ID].astype(np.int64))
         for row, ids in enumerate(short.ids_NK)
     ]
 
@@ -136,7 +136,9 @@ def _allowed(ids_NK: I32, question: Question) -> Bool:
     return allowed_NK if question.only is None else allowed_NK & np.isin(ids_NK, list(question.only))
 
 
-def _labels(predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, labels_K: I64) -> list[Explained]:
+def _explained_labels(
+    predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, labels_K: I64
+) -> list[Explained]:
     """Return the labels of one text, which are in the order of ``labels_K``, with their reasons."""
     fusion, ids, values_KF = predictor.ranker.fusion, scored.ids_NK[row], scored.values_NKF[row]
     weights = fusion.weight_of()
@@ -144,24 +146,24 @@ def _labels(predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, lab
     places_K = np.array([places[label] for label in labels_K.tolist()], np.int64)
     ranks_KF = _ranks(values_KF[ids != PAD_ID], values_KF[places_K])
     fused_K, scores_K = scored.fused_NK[row, places_K].tolist(), turned_NK[row, places_K].tolist()
-    found = []
-    for label, own, ranks, fused, score in zip(
+    labels = []
+    for label, label_values, ranks, fused, score in zip(
         labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), fused_K, scores_K, strict=True
     ):
         reasons = tuple(
             Reason(name, value, rank, weights[name] * value if name in weights else None)
-            for name, value, rank in zip(fusion.names, own, ranks, strict=True)
+            for name, value, rank in zip(fusion.names, label_values, ranks, strict=True)
         )
         trees = None if fusion.tree is None else fused - sum(reason.adds or 0.0 for reason in reasons)
         uid, title = predictor.uids[label], predictor.titles[label]
-        found.append(Explained(label, uid, title, score, reasons, trees, score - fused))
-    return found
+        labels.append(Explained(label, uid, title, score, reasons, trees, score - fused))
+    return labels
 
 
-def _ranks(held_KF: F32, values_KF: F32) -> I64:
+def _ranks(candidate_KF: F32, values_KF: F32) -> I64:
     """Return the rank of each value among those that its score gives to all candidates: 1 + how many are higher."""
     columns = [
-        np.searchsorted(np.sort(held_K), values_K, side="right")
-        for held_K, values_K in zip(held_KF.T, values_KF.T, strict=True)
+        np.searchsorted(np.sort(candidate_K), values_K, side="right")
+        for candidate_K, values_K in zip(candidate_KF.T, values_KF.T, strict=True)
     ]
-    return 1 + len(held_KF) - np.stack(columns, axis=1)
+    return 1 + len(candidate_KF) - np.stack(columns, axis=1)

@@ -19,7 +19,8 @@ from xc_core.scores import FittedScore, Query
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist, among
 
 _BESIDE: Final = 100
-"""Positives of a document, by id, that stand beside its candidates, which are as wide as those of all documents."""
+"""Positives of a document, the first by id, that are added to its row of candidates. All rows have one width, so that
+a document with very many positives would widen all of them."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,17 @@ class HeldOut:
 
         If more than half of all pairs would be left out, all are kept.
         """
-        revealing_L, every = fold.revealing_labels(corpus), corpus.labels.rows(rows)
-        if 2 * len(every.only(revealing_L).indices) > len(every.indices):
+        revealing_L, all_pairs = fold.revealing_labels(corpus), corpus.labels.rows(rows)
+        if 2 * len(all_pairs.only(revealing_L).indices) > len(all_pairs.indices):
             revealing_L = np.zeros_like(revealing_L)
-        truth = every.only(~revealing_L)
-        kept = np.flatnonzero((truth.counts_N > 0) | (every.counts_N == 0))
+        truth = all_pairs.only(~revealing_L)
+        kept = np.flatnonzero((truth.counts_N > 0) | (all_pairs.counts_N == 0))
         return cls(fold.name, rows[kept], truth.rows(kept), revealing_L)
 
 
 @dataclass(frozen=True)
 class Surplus:
-    """Positives that no score proposed, of documents with more than _BESIDE, in R rows as wide as candidates are."""
+    """Positives beyond the first _BESIDE of a document that no score proposed, in R rows as wide as its candidates."""
 
     doc_R: I64
     """The document of each row; one with very many positives has several rows."""
@@ -80,22 +81,22 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, held: HeldOut, corpus: Corpus, embeddings: Embeddings, scores: Mapping[str, FittedScore], k: int
+        cls, held_out: HeldOut, corpus: Corpus, embeddings: Embeddings, scores: Mapping[str, FittedScore], k: int
     ) -> Self:
         """Return about ``k`` candidates of each score, which has not seen the documents, and all positives."""
-        rows, truth = held.rows, held.truth
+        rows, truth = held_out.rows, held_out.truth
         doc_ND = np.ascontiguousarray(embeddings.documents_ND[rows])
         texts = cache(partial(corpus.texts_of, "documents", rows))
         query = Query(doc_ND, texts)
         proposed_NK = candidates(scores, query, k)
-        found_NK = np.where(held.revealing_L[proposed_NK], PAD_ID, proposed_NK).astype(np.int32)
+        found_NK = np.where(held_out.revealing_L[proposed_NK], PAD_ID, proposed_NK).astype(np.int32)
         filters = corpus.filters.rows(rows)
         ids_NK = _with_positives(found_NK, truth.first(_BESIDE), filters)
-        doc_R, ids_RK = _beyond(ids_NK, truth, filters)
+        doc_R, ids_RK = _surplus_positives(ids_NK, truth, filters)
         surplus = None
         if len(doc_R):
-            again = Query(doc_ND[doc_R], lambda: [texts()[doc] for doc in doc_R.tolist()])
-            surplus = Surplus(doc_R, ids_RK, values(scores, again, ids_RK))
+            surplus_query = Query(doc_ND[doc_R], lambda: [texts()[doc] for doc in doc_R.tolist()])
+            surplus = Surplus(doc_R, ids_RK, values(scores, surplus_query, ids_RK))
         return cls(
             ids_NK,
             values(scores, query, ids_NK),
@@ -110,25 +111,26 @@ class Candidates:
         """Return all parts together, ordered by ``rows``, the documents of the parts one after the other."""
         width, back = max(part.ids_NK.shape[1] for part in parts), np.argsort(rows)
 
-        def joined(name: str, hole: int) -> Any:
-            return np.concatenate([_wide(getattr(part, name), width, hole) for part in parts])[back]
+        def stacked(name: str, hole: int) -> Any:
+            return np.concatenate([_padded(getattr(part, name), width, hole) for part in parts])[back]
 
         truth = reduce(LabelMatrix.above, (part.truth for part in parts)).rows(back)
-        ids_NK, values_NKF = joined("ids_NK", PAD_ID), joined("values_NKF", 0)
+        ids_NK, values_NKF = stacked("ids_NK", PAD_ID), stacked("values_NKF", 0)
         surplus = cls._surplus(parts, width)
         surplus = None if surplus is None else surplus.among(back, len(back))
-        return cls(ids_NK, values_NKF, joined("positive_NK", 0), joined("found_NK", 0), truth, surplus)
+        return cls(ids_NK, values_NKF, stacked("positive_NK", 0), stacked("found_NK", 0), truth, surplus)
 
     @staticmethod
     def _surplus(parts: list[Candidates], width: int) -> Surplus | None:
         """Return the surplus of all parts; their documents are numbered one after the other."""
         starts = np.cumsum([0, *(len(part.truth) for part in parts)])
-        found = [(start, part.surplus) for start, part in zip(starts, parts, strict=False) if part.surplus is not None]
-        if not found:
+        surpluses = ((start, part.surplus) for start, part in zip(starts, parts, strict=False))
+        with_surplus = [(start, surplus) for start, surplus in surpluses if surplus is not None]
+        if not with_surplus:
             return None
-        ids = np.concatenate([_wide(own.ids_RK, width, PAD_ID) for _, own in found])
-        values_RKF = np.concatenate([_wide(own.values_RKF, width, 0) for _, own in found])
-        return Surplus(np.concatenate([start + own.doc_R for start, own in found]), ids, values_RKF)
+        ids = np.concatenate([_padded(surplus.ids_RK, width, PAD_ID) for _, surplus in with_surplus])
+        values_RKF = np.concatenate([_padded(surplus.values_RKF, width, 0) for _, surplus in with_surplus])
+        return Surplus(np.concatenate([start + surplus.doc_R for start, surplus in with_surplus]), ids, values_RKF)
 
     def fit(self, rule: Fusion, inputs: Inputs, weights_L: F64, rows: I64 | slice = slice(None)) -> FittedFusion:
         """Fit on the candidates of ``rows``, including positives that no score proposed (NGAME, appendix C)."""
@@ -139,12 +141,12 @@ class Candidates:
         ids_NK, values_NKF = self.ids_NK[rows], self.values_NKF[rows]
         positive_NK, found_NK, doc_N = self.positive_NK[rows], self.found_NK[rows], None
         if self.surplus is not None:
-            own = self.surplus.among(np.arange(len(self.truth))[rows], len(self.truth))
-            doc_N = np.concatenate([np.arange(len(ids_NK)), own.doc_R])
-            ids_NK = np.concatenate([ids_NK, own.ids_RK])
-            values_NKF = np.concatenate([values_NKF, own.values_RKF])
-            positive_NK = np.concatenate([positive_NK, own.ids_RK != PAD_ID])
-            found_NK = np.concatenate([found_NK, np.zeros(own.ids_RK.shape, bool)])
+            surplus = self.surplus.among(np.arange(len(self.truth))[rows], len(self.truth))
+            doc_N = np.concatenate([np.arange(len(ids_NK)), surplus.doc_R])
+            ids_NK = np.concatenate([ids_NK, surplus.ids_RK])
+            values_NKF = np.concatenate([values_NKF, surplus.values_RKF])
+            positive_NK = np.concatenate([positive_NK, surplus.ids_RK != PAD_ID])
+            found_NK = np.concatenate([found_NK, np.zeros(surplus.ids_RK.shape, bool)])
         target_NK = rule.target(positive_NK, weights_L[ids_NK].astype(np.float32))
         return Pairs(values_NKF, target_NK, ids_NK != PAD_ID, found_NK, doc_N)
 
@@ -162,26 +164,26 @@ def _with_positives(found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> 
     positives = np.full((len(truth), int(truth.counts_N.max(initial=1))), PAD_ID, np.int32)
     docs, labels = truth.pairs()
     positives[docs, truth.places()] = labels
-    both_NK = np.concatenate([found_NK, positives], axis=1)
-    filtered_NK = filters.contains(np.arange(len(truth))[:, None], both_NK)
-    return distinct(np.where(filtered_NK, PAD_ID, both_NK).astype(np.int32))
+    candidate_NK = np.concatenate([found_NK, positives], axis=1)
+    filtered_NK = filters.contains(np.arange(len(truth))[:, None], candidate_NK)
+    return distinct(np.where(filtered_NK, PAD_ID, candidate_NK).astype(np.int32))
 
 
-def _beyond(ids_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> tuple[I64, I32]:
+def _surplus_positives(ids_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> tuple[I64, I32]:
     """Return the positives that are not among ``ids_NK``, in rows of K, with the document of each row (R, R x K)."""
     docs, labels = truth.where(truth.places() >= _BESIDE).pairs()
-    real, width = ids_NK != PAD_ID, ids_NK.shape[1]
-    held = LabelMatrix.from_pairs(np.nonzero(real)[0], ids_NK[real], truth.shape)
-    left = ~(held.contains(docs, labels) | filters.contains(docs, labels))
-    rest = LabelMatrix.from_pairs(docs[left], labels[left], truth.shape)
-    rows_N = -(-rest.counts_N // width)
-    (docs, labels), place = rest.pairs(), rest.places()
+    filled_NK, width = ids_NK != PAD_ID, ids_NK.shape[1]
+    candidate_pairs = LabelMatrix.from_pairs(np.nonzero(filled_NK)[0], ids_NK[filled_NK], truth.shape)
+    missing = ~(candidate_pairs.contains(docs, labels) | filters.contains(docs, labels))
+    surplus = LabelMatrix.from_pairs(docs[missing], labels[missing], truth.shape)
+    rows_N = -(-surplus.counts_N // width)
+    (docs, labels), place = surplus.pairs(), surplus.places()
     ids_RK = np.full((int(rows_N.sum()), width), PAD_ID, np.int32)
     ids_RK[(np.cumsum(rows_N) - rows_N)[docs] + place // width, place % width] = labels
     return np.repeat(np.arange(len(truth)), rows_N), ids_RK
 
 
-def _wide(values_NK: Array, width: int, hole: int) -> Array:
+def _padded(values_NK: Array, width: int, hole: int) -> Array:
     """Return N x K (x F) values with ``width`` columns, the last ones filled with ``hole``."""
-    more = [(0, 0), (0, width - values_NK.shape[1]), *[(0, 0)] * (values_NK.ndim - 2)]
-    return np.pad(values_NK, more, constant_values=hole)
+    padding = [(0, 0), (0, width - values_NK.shape[1]), *[(0, 0)] * (values_NK.ndim - 2)]
+    return np.pad(values_NK, padding, constant_values=hole)

@@ -73,9 +73,9 @@ class Predictor:
         k = min(k, self.ranker.num_labels)
         if not texts:
             return Shortlist.nothing(0).top(k)
-        places = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
-        parts = (texts[own[0] : own[-1] + 1] for own in places)
-        return Shortlist.stack([self.ranker.shortlist(Query(self.embed(part), part), k, tail) for part in parts])
+        blocks = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
+        batches = (texts[block[0] : block[-1] + 1] for block in blocks)
+        return Shortlist.stack([self.ranker.shortlist(Query(self.embed(batch), batch), k, tail) for batch in batches])
 
     def predict(self, texts: list[str], k: int = 5, tail: float | None = None) -> list[list[Prediction]]:
         """Return the ``k`` best labels of each text with their names, best first; fewer if fewer were found.

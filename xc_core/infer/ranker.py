@@ -28,16 +28,16 @@ def candidates(scores: Mapping[str, FittedScore], query: Query, k: int) -> I32:
     Raises ConfigError if no score proposes labels, XCError if one proposes what is no label.
     """
     proposed = {name: score.candidates(query, k) for name, score in scores.items()}
-    found = [_labels(name, scores[name], ids_NK) for name, ids_NK in proposed.items() if ids_NK is not None]
-    if not found:
+    proposals = [_checked_labels(name, scores[name], ids_NK) for name, ids_NK in proposed.items() if ids_NK is not None]
+    if not proposals:
         raise ConfigError(
             f"no score that proposes labels among {', '.join(scores)}",
             expected="at least one, for instance classifier or label_text with a search",
             do="add one to the recipe's scores",
         )
-    if len(found) == 1:
-        return _once(found[0])
-    ids_NK = distinct(np.concatenate(found, axis=1))
+    if len(proposals) == 1:
+        return _without_repeats(proposals[0])
+    ids_NK = distinct(np.concatenate(proposals, axis=1))
     return ids_NK[:, : int((ids_NK != PAD_ID).sum(1).max(initial=0))]  # labels that two scores propose left holes
 
 
@@ -46,36 +46,37 @@ def values(scores: Mapping[str, FittedScore], query: Query, ids_NK: I32) -> F32:
 
     Raises XCError if a score has another shape, or is not finite for a candidate.
     """
-    return np.stack([_finite(name, score.values(query, ids_NK), ids_NK) for name, score in scores.items()], axis=2)
+    checked = (_checked_values(name, score.values(query, ids_NK), ids_NK) for name, score in scores.items())
+    return np.stack(list(checked), axis=2)
 
 
-def _do(method: str, name: str) -> str:
+def _advice(method: str, name: str) -> str:
     return f"fix the method {method} of the score; python -m pytest tests/contracts -k {name} tests it"
 
 
-def _labels(name: str, score: FittedScore, ids_NK: I32, method: str = "candidates") -> I32:
+def _checked_labels(name: str, score: FittedScore, ids_NK: I32, method: str = "candidates") -> I32:
     if ids_NK.size and not PAD_ID <= ids_NK.min() <= ids_NK.max() < score.num_labels:
         raise XCError(
             f"candidates of the score {name!r} from {ids_NK.min()} to {ids_NK.max()}",
             expected=f"labels from 0 to {score.num_labels - 1:,}, or {PAD_ID} for a hole",
-            do=_do(method, name),
+            do=_advice(method, name),
         )
     return ids_NK
 
 
-def _finite(name: str, values_NK: F32, ids_NK: I32) -> F32:
+def _checked_values(name: str, values_NK: F32, ids_NK: I32) -> F32:
     if values_NK.shape != ids_NK.shape:
         raise XCError(
             f"values of the score {name!r} of the shape {values_NK.shape}",
             expected=f"one per candidate, {ids_NK.shape}",
-            do=_do("values", name),
+            do=_advice("values", name),
         )
     if not np.isfinite(values_NK).all() and len(wrong := values_NK[(ids_NK != PAD_ID) & ~np.isfinite(values_NK)]):
         raise XCError(
             f"{len(wrong):,} of {int((ids_NK != PAD_ID).sum()):,} values of the score {name!r} that are not finite, "
             f"the first {wrong[0]}",
             expected="a finite number per candidate",
-            do=_do("values", name),
+            do=_advice("values", name),
         )
     return values_NK
 
@@ -102,7 +103,7 @@ class Ranker:
         ``tail`` is the position of the fusion's dial, by default the dial's own. Raises UsageError as ``rank`` of the
         fusion does.
         """
-        ranked = self._ranked(query, {"fusion": self.fusion}, tail)["fusion"]
+        ranked = self._rank_candidates(query, {"fusion": self.fusion}, tail)["fusion"]
         return ranked if k is None else ranked.top(k)
 
     def blocks(
@@ -125,20 +126,20 @@ class Ranker:
         shared = {name: rule for name, rule in rules.items() if name not in alone}
         with Meter(step, len(rows), "documents") as meter:
             for start in range(0, max(len(rows), 1), DOCS_AT_ONCE):
-                part = slice(start, min(start + DOCS_AT_ONCE, len(rows)))
-                query = Query(np.ascontiguousarray(vectors_ND[rows[part]]), partial(_part, cached_texts, part))
-                found = self._ranked(query, shared) | {name: self._alone(query, name) for name in alone}
-                yield part, {name: found[name] for name in rules}
+                block = slice(start, min(start + DOCS_AT_ONCE, len(rows)))
+                query = Query(np.ascontiguousarray(vectors_ND[rows[block]]), partial(_texts_of, cached_texts, block))
+                ranked = self._rank_candidates(query, shared) | {name: self._rank_alone(query, name) for name in alone}
+                yield block, {name: ranked[name] for name in rules}
                 meter.update(len(query))
 
-    def _ranked(
+    def _rank_candidates(
         self, query: Query, rules: Mapping[str, FittedFusion], tail: float | None = None
     ) -> dict[str, Shortlist]:
         ids_NK = candidates(self.scores, query, self.fusion.candidates)
         values_NKF = values(self.scores, query, ids_NK)
         return {name: rule.rank(ids_NK, values_NKF, tail) for name, rule in rules.items()}
 
-    def _alone(self, query: Query, name: str) -> Shortlist:
+    def _rank_alone(self, query: Query, name: str) -> Shortlist:
         """Rank by one score the candidates that it proposes alone."""
         score = self.scores[name]
         ids_NK = score.alone(query, self.fusion.candidates)
@@ -148,15 +149,15 @@ class Ranker:
                 expected=f"one of {', '.join(sorted(self.searching(query)))}",
                 do="rank it among the candidates of all scores",
             )
-        ids_NK = _once(_labels(name, score, ids_NK, "alone"))
-        return Shortlist.ranked(ids_NK, _finite(name, score.values(query, ids_NK), ids_NK))
+        ids_NK = _without_repeats(_checked_labels(name, score, ids_NK, "alone"))
+        return Shortlist.ranked(ids_NK, _checked_values(name, score.values(query, ids_NK), ids_NK))
 
 
-def _part(texts: Callable[[], list[str]], part: slice) -> list[str]:
-    return texts()[part]
+def _texts_of(texts: Callable[[], list[str]], block: slice) -> list[str]:
+    return texts()[block]
 
 
-def _once(ids_NK: I32) -> I32:
+def _without_repeats(ids_NK: I32) -> I32:
     """Return the ids as they are or, if a score names a label of a document twice, each of them once."""
     return distinct(ids_NK) if len(repeated(ids_NK)[0]) else ids_NK
 

@@ -80,12 +80,12 @@ class Sampled:
 
     def documents(self, rows: Tensor | slice) -> Sampled:
         """Return the sample of the documents ``rows``, a mask (B) or a slice."""
-        parts = (self.weight_BU, self.noise_BU, self.docs_B)
-        weight, noise, docs = (None if part is None else part[rows] for part in parts)
+        tensors = (self.weight_BU, self.noise_BU, self.docs_B)
+        weight, noise, docs = (None if tensor is None else tensor[rows] for tensor in tensors)
         if (host := self.host) is None:
             return Sampled(weight, noise, docs, self.labels_U)
-        at = rows if isinstance(rows, slice) else rows.cpu().numpy()
-        return Sampled(weight, noise, docs, self.labels_U, lambda: host().documents(at))
+        index = rows if isinstance(rows, slice) else rows.cpu().numpy()
+        return Sampled(weight, noise, docs, self.labels_U, lambda: host().documents(index))
 
 
 PLAIN: Final = Sampled()
@@ -144,17 +144,17 @@ def summed(
 
     A sum over documents that does not lead back to ``scores_BU`` is an error too, because nothing would be learnt.
     """
-    found = loss(scores_BU, chosen_BU, known_BU, sampled)
-    if isinstance(found, tuple) and [getattr(one, "shape", None) for one in found] == [(), ()]:
-        if scores_BU.requires_grad and not found[0].requires_grad and found[1] > 0:
+    result = loss(scores_BU, chosen_BU, known_BU, sampled)
+    if isinstance(result, tuple) and [getattr(item, "shape", None) for item in result] == [(), ()]:
+        if scores_BU.requires_grad and not result[0].requires_grad and result[1] > 0:
             raise XCError(
                 f"a loss {type(loss).__name__} whose sum has no gradient",
                 expected="a sum computed from the scores by operations of torch, without detach() or item()",
                 do="fix the method __call__ of the loss; python -m pytest tests/contracts -k KIND tests it",
             )
-        return found
-    each = found if isinstance(found, tuple) else (found,)
-    kinds = [f"a tensor {tuple(one.shape)}" if isinstance(one, Tensor) else f"a {type(one).__name__}" for one in each]
+        return result
+    items = result if isinstance(result, tuple) else (result,)
+    kinds = [f"a tensor {tuple(i.shape)}" if isinstance(i, Tensor) else f"a {type(i).__name__}" for i in items]
     raise XCError(
         f"a loss {type(loss).__name__} that returns {', '.join(kinds)}",
         expected="two tensors without dimensions: the sum of the loss and its count",
@@ -215,10 +215,9 @@ class Stateless(Loss):
         """
         if not len(scores_BU):
             return scores_BU.float().sum(1), torch.zeros(0, dtype=torch.int64, device=scores_BU.device)
-        found = [
-            self(scores_BU[at], chosen_BU[at], known_BU[at], sampled.documents(at)) for at in spans(len(scores_BU), 1)
-        ]
-        return torch.stack([total for total, _ in found]), torch.stack([count for _, count in found])
+        rows = spans(len(scores_BU), 1)
+        results = [self(scores_BU[row], chosen_BU[row], known_BU[row], sampled.documents(row)) for row in rows]
+        return torch.stack([total for total, _ in results]), torch.stack([count for _, count in results])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return no state."""

@@ -61,16 +61,16 @@ class _Binary(torch.autograd.Function):
             weight = (~(known_BU | chosen_BU)).float() if weight_BU is None else weight_BU
             ctx.save_for_backward(z_BU.sigmoid() * weight - (-z_BU).sigmoid() * chosen_BU)
             return (softplus(z_BU) * weight + softplus(-z_BU) * chosen_BU).sum()
-        at = (known_BU | chosen_BU).nonzero(as_tuple=True)
-        z_P, chosen_P = z_BU[at], chosen_BU[at]
+        index_P = (known_BU | chosen_BU).nonzero(as_tuple=True)
+        z_P, chosen_P = z_BU[index_P], chosen_BU[index_P]
         slope_BU = z_BU.sigmoid()
         if weight_BU is None:  # positives are few: subtract what they added to the sum over all
             cost = softplus(z_BU).sum() - softplus(z_P).sum()
-            slope_BU[at] = 0.0
+            slope_BU[index_P] = 0.0
         else:
             cost = (softplus(z_BU) * weight_BU).sum()
             slope_BU.mul_(weight_BU)
-        slope_BU[at] -= (-z_P).sigmoid() * chosen_P
+        slope_BU[index_P] -= (-z_P).sigmoid() * chosen_P
         ctx.save_for_backward(slope_BU)
         return cost + (softplus(-z_P) * chosen_P).sum()
 

@@ -43,10 +43,10 @@ class _Rows:
         chosen_BU, known_BU = masks
         weight_BU, host = sampled.negatives(chosen_BU, known_BU), sampled.on_host(chosen_BU, known_BU)
         rows_R = host.rows()
-        own = put(rows_R, scores_BU.device)
-        logits = scores_BU.float()[own] / temperature
-        noise = torch.zeros_like(logits) if sampled.noise_BU is None else sampled.noise_BU[own].float()
-        return cls(logits, chosen_BU[own], weight_BU[own], noise, host.documents(rows_R))
+        selected = put(rows_R, scores_BU.device)
+        logits = scores_BU.float()[selected] / temperature
+        noise = torch.zeros_like(logits) if sampled.noise_BU is None else sampled.noise_BU[selected].float()
+        return cls(logits, chosen_BU[selected], weight_BU[selected], noise, host.documents(rows_R))
 
     def pairs(self) -> tuple[Tensor, Tensor]:
         """Return row and column of each chosen pair."""
@@ -201,26 +201,26 @@ class AugmentReduceLoss:
         # gradient of a sum of -inf alone would be nan.
         log_weight_PU = weight_PU.log().clamp_min(torch.finfo(torch.float32).min)
         log_sum_P = (gaps_PU + log_weight_PU).logsumexp(1)
-        log_eta_P = self._remembered(log_sum_P.detach(), rows.ids())
-        log_whole_P = softplus(log_eta_P)
-        bounds_P = log_whole_P + (log_sum_P - log_whole_P).exp() - log_eta_P.sigmoid()
+        log_eta_P = self._update_eta(log_sum_P.detach(), rows.ids())
+        log_total_P = softplus(log_eta_P)
+        bounds_P = log_total_P + (log_sum_P - log_total_P).exp() - log_eta_P.sigmoid()
         return bounds_P.sum(), rows.chosen_RU.sum()
 
-    def _remembered(self, log_now_P: Tensor, pairs: tuple[I64, I64] | None) -> Tensor:
+    def _update_eta(self, log_sum_P: Tensor, pairs: tuple[I64, I64] | None) -> Tensor:
         """Return log eta of each pair after adding the present estimate; the estimate itself if pairs are unknown."""
         if pairs is None or not len(pairs[0]):
-            return log_now_P
-        at_P, device = put(self.slots.numbered(*pairs), log_now_P.device), log_now_P.device
+            return log_sum_P
+        slot_P, device = put(self.slots.numbered(*pairs), log_sum_P.device), log_sum_P.device
         if self.seen_M.device != device:  # at the first step, and after a resume
             self.log_eta_M, self.seen_M = (m.to(device, non_blocking=True) for m in (self.log_eta_M, self.seen_M))
         if self.slots.size > len(self.seen_M):  # twice as many as needed, so a step need not copy all
-            more = 2 * self.slots.size - len(self.seen_M)
-            self.log_eta_M = torch.cat([self.log_eta_M, log_now_P.new_full((more,), -torch.inf)])
-            self.seen_M = torch.cat([self.seen_M, log_now_P.new_zeros(more)])
-        self.seen_M[at_P] += 1
-        share_P = self.seen_M[at_P] ** -self.decay
-        mixed_P = torch.logaddexp(self.log_eta_M[at_P] + (1 - share_P).log(), log_now_P + share_P.log())
-        self.log_eta_M[at_P] = mixed_P
+            extra = 2 * self.slots.size - len(self.seen_M)
+            self.log_eta_M = torch.cat([self.log_eta_M, log_sum_P.new_full((extra,), -torch.inf)])
+            self.seen_M = torch.cat([self.seen_M, log_sum_P.new_zeros(extra)])
+        self.seen_M[slot_P] += 1
+        share_P = self.seen_M[slot_P] ** -self.decay
+        mixed_P = torch.logaddexp(self.log_eta_M[slot_P] + (1 - share_P).log(), log_sum_P + share_P.log())
+        self.log_eta_M[slot_P] = mixed_P
         return mixed_P
 
     def tensors(self) -> dict[str, Tensor]:

@@ -52,11 +52,11 @@ class Ordered(Stateless):
         """Return (sum over the selected documents, their number)."""
         assert isinstance(self.loss, Stateless)
         loss_B, count_B = self.loss.each(scores_BU, chosen_BU, known_BU, sampled)
-        own_B = count_B > 0
+        counts_B = count_B > 0
         if not scores_BU.is_cpu:  # to drop documents would wait for the card: one that does not count comes last
-            mean_B = torch.where(own_B, loss_B / count_B.clamp_min(1), -torch.inf)
-            highest_Q, at_Q = mean_B.topk(min(self.q, len(mean_B)))
-            return torch.where(own_B[at_Q], highest_Q, 0.0).sum(), own_B.sum().clamp_max(self.q)
-        mean_R = loss_B[own_B] / count_B[own_B]
+            mean_B = torch.where(counts_B, loss_B / count_B.clamp_min(1), -torch.inf)
+            highest_Q, index_Q = mean_B.topk(min(self.q, len(mean_B)))
+            return torch.where(counts_B[index_Q], highest_Q, 0.0).sum(), counts_B.sum().clamp_max(self.q)
+        mean_R = loss_B[counts_B] / count_B[counts_B]
         highest_Q = mean_R.topk(min(self.q, len(mean_R))).values
         return highest_Q.sum(), torch.full((), len(highest_Q), dtype=torch.int64, device=scores_BU.device)

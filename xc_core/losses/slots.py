@@ -27,11 +27,11 @@ class Slots:
     def numbered(self, docs_P: I64, labels_P: I64) -> I64:
         """Return the slot of each pair; a pair that is new gets the next one."""
         key_P = (docs_P << 32) | labels_P
-        slot_P = self._found(key_P)
+        slot_P = self._look_up(key_P)
         new_P = key_P[slot_P < 0]
         if len(new_P):
             self._add(new_P[np.sort(np.unique(new_P, return_index=True)[1])])
-            slot_P = self._found(key_P)
+            slot_P = self._look_up(key_P)
         return slot_P
 
     def pairs(self) -> I64:
@@ -39,14 +39,15 @@ class Slots:
         key_M = self._key_S[: self.size]
         return np.stack([key_M >> 32, key_M & 0xFFFFFFFF], axis=1)
 
-    def _found(self, key_P: I64) -> I64:
-        """Return the slot of each key, -1 for one that is not there."""
-        slot_P, at_P, open_P = np.full(len(key_P), -1, np.int64), self._places(key_P), np.arange(len(key_P))
-        while len(open_P):
-            there = self._slot_H[at_P[open_P]]
-            equal = (there >= 0) & (self._key_S[there] == key_P[open_P])
-            slot_P[open_P[equal]] = there[equal]
-            open_P = self._moved(at_P, open_P, (there >= 0) & ~equal)
+    def _look_up(self, key_P: I64) -> I64:
+        """Return the slot of each key, -1 for a key that has none."""
+        slot_P, position_P = np.full(len(key_P), -1, np.int64), self._first_positions(key_P)
+        pending_P = np.arange(len(key_P))
+        while len(pending_P):
+            slot = self._slot_H[position_P[pending_P]]
+            equal = (slot >= 0) & (self._key_S[slot] == key_P[pending_P])
+            slot_P[pending_P[equal]] = slot[equal]
+            pending_P = self._advance(position_P, pending_P, (slot >= 0) & ~equal)
         return slot_P
 
     def _add(self, key_P: I64) -> None:
@@ -58,19 +59,19 @@ class Slots:
             self._slot_H, first = np.full(length, -1, np.int64), 0
         self._key_S[self.size - len(key_P) : self.size] = key_P
         slot_P = np.arange(first, self.size)
-        at_P, open_P = self._places(self._key_S[slot_P]), np.arange(len(slot_P))
-        while len(open_P):
-            free = open_P[self._slot_H[at_P[open_P]] < 0]
-            self._slot_H[at_P[free]] = slot_P[free]  # of several keys at one place, one is kept
-            open_P = self._moved(at_P, open_P, self._slot_H[at_P[open_P]] != slot_P[open_P])
+        position_P, pending_P = self._first_positions(self._key_S[slot_P]), np.arange(len(slot_P))
+        while len(pending_P):
+            free = pending_P[self._slot_H[position_P[pending_P]] < 0]
+            self._slot_H[position_P[free]] = slot_P[free]  # of several keys at one place, one is kept
+            pending_P = self._advance(position_P, pending_P, self._slot_H[position_P[pending_P]] != slot_P[pending_P])
 
-    def _places(self, key_P: I64) -> I64:
+    def _first_positions(self, key_P: I64) -> I64:
         """Return where the search for each key begins."""
         bits = np.uint64(65 - len(self._slot_H).bit_length())
         return ((key_P.astype(np.uint64) * _FIBONACCI) >> bits).astype(np.int64)
 
-    def _moved(self, at_P: I64, open_P: I64, taken: Bool) -> I64:
-        """Move the marked keys to the next place; return them."""
-        left = open_P[taken]
-        at_P[left] = (at_P[left] + 1) & (len(self._slot_H) - 1)
-        return left
+    def _advance(self, position_P: I64, pending_P: I64, collides_P: Bool) -> I64:
+        """Move the keys that collide to the next position of the table; return them."""
+        moved = pending_P[collides_P]
+        position_P[moved] = (position_P[moved] + 1) & (len(self._slot_H) - 1)
+        return moved

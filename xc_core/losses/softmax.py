@@ -51,13 +51,13 @@ class _Softmax(Stateless, Tempered):
         """Return (sum, number of documents with a chosen positive and a negative)."""
         logits = scores_BU.float() / self.temperature
         weight = sampled.negatives(chosen_BU, known_BU)
-        total, count = self._side(logits, chosen_BU, weight)
+        total, count = self._one_direction(logits, chosen_BU, weight)
         if self.forward == 1.0:
             return total, count
-        backward, _ = self._side(logits.T, chosen_BU.T, weight.T)
+        backward, _ = self._one_direction(logits.T, chosen_BU.T, weight.T)
         return self.forward * total + (1 - self.forward) * backward, count
 
-    def _side(self, logits_BU: Tensor, chosen_BU: Tensor, weight_BU: Tensor) -> tuple[Tensor, Tensor]:
+    def _one_direction(self, logits_BU: Tensor, chosen_BU: Tensor, weight_BU: Tensor) -> tuple[Tensor, Tensor]:
         """Return the loss of the rows that have a positive and a negative, and their number."""
         counts_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
         if logits_BU.is_cpu:
@@ -65,11 +65,11 @@ class _Softmax(Stateless, Tempered):
         else:  # to drop rows would wait for the card: one that does not count gets no positive and a negative
             logits, chosen = logits_BU, chosen_BU & counts_B[:, None]
             weight = torch.where(counts_B[:, None], weight_BU, 1.0)
-        against = weight if self.decoupled else weight.masked_fill(chosen, 1.0)
-        others_R1 = (logits + against.log()).logsumexp(1, keepdim=True)
-        gap = others_R1 - logits
-        each = softplus(gap) if self.decoupled else gap
-        return (each.masked_fill(~chosen, 0.0).sum(1) / chosen.sum(1).clamp_min(1)).sum(), counts_B.sum()
+        denominator = weight if self.decoupled else weight.masked_fill(chosen, 1.0)
+        log_denominator_R1 = (logits + denominator.log()).logsumexp(1, keepdim=True)
+        gap = log_denominator_R1 - logits
+        terms = softplus(gap) if self.decoupled else gap
+        return (terms.masked_fill(~chosen, 0.0).sum(1) / chosen.sum(1).clamp_min(1)).sum(), counts_B.sum()
 
 
 @LOSSES.register("decoupled-softmax")
@@ -103,10 +103,10 @@ class WithBinary(Stateless):
 
     def __post_init__(self) -> None:
         within(self, weight=(0, 100))
-        for name, wanted in (("softmax", (DecoupledSoftmax, SupCon)), ("binary", (Bce,))):
-            if not isinstance(own := getattr(self, name), wanted):
-                kinds = " or ".join(kind.kind for kind in wanted)
-                raise ConfigError(f"{name} {own.kind!r}", expected=kinds, do="fix the value")
+        for name, types in (("softmax", (DecoupledSoftmax, SupCon)), ("binary", (Bce,))):
+            if not isinstance(loss := getattr(self, name), types):
+                kinds = " or ".join(kind.kind for kind in types)
+                raise ConfigError(f"{name} {loss.kind!r}", expected=kinds, do="fix the value")
 
     @property
     def divisor(self) -> float:
@@ -124,10 +124,12 @@ class WithBinary(Stateless):
         """Return (sum, number of documents with a chosen positive and a negative)."""
         total, count = self.softmax(scores_BU, chosen_BU, known_BU, sampled)
         weight_BU = sampled.negatives(chosen_BU, known_BU)
-        own_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
+        counts_B = chosen_BU.any(1) & (weight_BU > 0).any(1)
         if not scores_BU.is_cpu:
-            weighted = replace(sampled, weight_BU=weight_BU * own_B[:, None], host=None)
-            pairs, _ = self.binary(scores_BU, chosen_BU & own_B[:, None], known_BU, weighted)
+            weighted = replace(sampled, weight_BU=weight_BU * counts_B[:, None], host=None)
+            pairs, _ = self.binary(scores_BU, chosen_BU & counts_B[:, None], known_BU, weighted)
             return total + self.weight * pairs, count
-        pairs, _ = self.binary(scores_BU[own_B], chosen_BU[own_B], known_BU[own_B], sampled.documents(own_B))
+        pairs, _ = self.binary(
+            scores_BU[counts_B], chosen_BU[counts_B], known_BU[counts_B], sampled.documents(counts_B)
+        )
         return total + self.weight * pairs, count

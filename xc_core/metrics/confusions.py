@@ -35,5 +35,5 @@ def confusions(short: Shortlist, truth: LabelMatrix, *, k: int = 5, most: int = 
     pairs, counts = np.unique(keys, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:most]
     named, not_found = np.divmod(pairs[order], max(truth.num_labels, 1))
-    found = zip(named.tolist(), not_found.tolist(), counts[order].tolist(), strict=True)
-    return [Confusion(*one) for one in found if one[2] > 1]
+    rows = zip(named.tolist(), not_found.tolist(), counts[order].tolist(), strict=True)
+    return [Confusion(*row) for row in rows if row[2] > 1]

@@ -107,8 +107,8 @@ class Evaluation:
     @property
     def examples(self) -> list[dict[str, Any]]:
         """A few test texts with their predicted and true labels."""
-        found: list[dict[str, Any]] = json.loads((self.folder / _EXAMPLES).read_text("utf-8"))
-        return found
+        examples: list[dict[str, Any]] = json.loads((self.folder / _EXAMPLES).read_text("utf-8"))
+        return examples
 
     @property
     def report_file(self) -> Path:

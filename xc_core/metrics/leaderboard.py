@@ -90,7 +90,7 @@ def write_leaderboard(build: Build, rows: list[dict[str, Any]], title: str) -> N
     pl.DataFrame(rows, infer_schema_length=None).write_parquet(build.path / _ROWS)
     (build.path / _TABLE).write_text(f"# {title}\n\n{markdown(rows)}\n", "utf-8")
     plots.leaderboard(build.path, rows, title)
-    best = {name: own[0]["recipe"] for name, own in _groups(rows).items()}
+    best = {name: group_rows[0]["recipe"] for name, group_rows in _groups(rows).items()}
     build.facts |= {"recipes": [row["recipe"] for row in rows], "best": best}
 
 
@@ -101,7 +101,7 @@ def _groups(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Return the rows as one Markdown table per group, metrics in percent, and what the groups and columns mean."""
-    tables = [f"## {name[0].upper()}{name[1:]}\n\n{_table(own)}" for name, own in _groups(rows).items()]
+    tables = [f"## {name[0].upper()}{name[1:]}\n\n{_table(group_rows)}" for name, group_rows in _groups(rows).items()]
     machines = sorted({name for row in rows for name in row["machines"]})
     return "\n\n".join([*tables, f"{_EXPLAINED}{' and '.join(machines) or 'an unknown machine'}."])
 

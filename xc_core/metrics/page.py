@@ -50,7 +50,7 @@ class Page:
     @property
     def scores(self) -> list[str]:
         """The names of the scores in the examples."""
-        predicted = [label for one in self.examples for label in one["predicted"]]
+        predicted = [label for example in self.examples for label in example["predicted"]]
         return list(dict.fromkeys(name for label in predicted for name in label.get("scores", {})))
 
     @property
@@ -91,8 +91,8 @@ def _visible(value: Any) -> Any:
     """Replace control characters, which a browser or a terminal may act on."""
     if not isinstance(value, str):
         return value
-    kept = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in value)
-    return type(value)(kept)  # markup stays markup
+    printable = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in value)
+    return type(value)(printable)  # markup stays markup
 
 
 def _missing(value: Any) -> bool:

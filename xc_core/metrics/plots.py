@@ -87,12 +87,13 @@ def deciles(folder: Path, parts: list[dict[str, float]], title: str) -> None:
     with _styled():
         figure = _figure(6.4)
         upper, lower = figure.subplots(2, 1)
-        names = [f"{part['from']}-{part['to']}" if part["to"] > part["from"] else str(part["from"]) for part in parts]
+        ends = [(decile["from"], decile["to"]) for decile in parts]
+        names = [f"{low}-{high}" if high > low else str(low) for low, high in ends]
         for axis, key, colour, label in (
             (upper, "P_at_5_points", BLUE, "contribution to P@5 (points)"),
             (lower, "recall_at_5", GREEN, "recall of these labels at 5 (%)"),
         ):
-            values = [part[key] if part[key] is not None else 0.0 for part in parts]
+            values = [decile[key] if decile[key] is not None else 0.0 for decile in parts]
             bars = axis.bar(range(len(parts)), values, color=colour)
             axis.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
             axis.set_xticks(range(len(parts)), names, rotation=40, ha="right", fontsize=8)
@@ -127,8 +128,8 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
     centred = vectors - vectors.mean(0)
     _, _, directions = np.linalg.svd(centred.astype(np.float64), full_matrices=False)
     signs = np.sign(directions[:2][np.arange(2), np.abs(directions[:2]).argmax(1)])
-    place = centred @ (directions[:2] * signs[:, None]).T
-    at = dict(zip(shown.tolist(), place[:-1], strict=True))
+    coordinates = centred @ (directions[:2] * signs[:, None]).T
+    position_of = dict(zip(shown.tolist(), coordinates[:-1], strict=True))
     layers = (
         ("other near labels", near, GREY, ".", 30),
         ("in-batch negatives", random_negatives, BLUE, "x", 22),
@@ -140,13 +141,14 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
         figure = _figure(5.2)
         axis = figure.subplots()
         for name, ids, colour, marker, size in layers:
-            points = np.array([at[int(i)] for i in ids]).reshape(-1, 2)
+            points = np.array([position_of[int(i)] for i in ids]).reshape(-1, 2)
             axis.scatter(points[:, 0], points[:, 1], s=size, c=colour, marker=marker, label=name, linewidths=0.9)
-        x, y = place[-1].tolist()
+        x, y = coordinates[-1].tolist()
         axis.scatter(x, y, s=170, c=INK, marker="*", label=f"document: {_short(content.text, 28)}", zorder=5)
         named = ((content.positives[:20], GREEN), (content.missed[:4], RED), (content.held[:4], AMBER))
         texts = {i: _short(content.titles[i], 22) for ids, _ in named for i in ids.tolist()}
-        names = [Name(texts[i], at[i][0], at[i][1], colour) for ids, colour in named for i in ids.tolist()]
+        shown_at = ((i, position_of[i], colour) for ids, colour in named for i in ids.tolist())
+        names = [Name(texts[i], x, y, colour) for i, (x, y), colour in shown_at]
         _names_beside(axis, names, size=7)
         axis.set(xticks=[], yticks=[], title=f"{title}: one document and its labels (PCA)")
         axis.legend(facecolor="white", edgecolor="none", framealpha=1, fontsize=8, loc="best")
@@ -171,14 +173,14 @@ def _names_beside(axis: Any, names: list[Name], size: float = 8) -> None:
     """Write the names of points in a column right of the axis, without overlaps, joined to the points by thin lines."""
     low, high = axis.get_ylim()
     step = 1 / max(len(names), 14)
-    at = -step
-    for place, name in enumerate(sorted(names, key=lambda name: name.y), 1):
-        left = len(names) - place
-        at = min(max(at + step, (name.y - low) / (high - low)), 1 - step * left)
+    height = -step
+    for number, name in enumerate(sorted(names, key=lambda name: name.y), 1):
+        remaining = len(names) - number
+        height = min(max(height + step, (name.y - low) / (high - low)), 1 - step * remaining)
         axis.annotate(
             name.text,
             (name.x, name.y),
-            xytext=(1.03, at),
+            xytext=(1.03, height),
             textcoords="axes fraction",
             fontsize=size,
             color=name.colour,
@@ -194,8 +196,8 @@ def leaderboard(folder: Path, rows: list[dict[str, Any]], title: str) -> None:
     with _styled():
         figure = _figure(2 * max(3.4, 0.22 * len(timed)))
         for axis, metric, colour in zip(figure.subplots(2, 1), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
-            known = (row for row in timed if row[metric] is not None)
-            names = [Name(row["recipe"], row["train_seconds"] / 60, row[metric]) for row in known]
+            measured = (row for row in timed if row[metric] is not None)
+            names = [Name(row["recipe"], row["train_seconds"] / 60, row[metric]) for row in measured]
             if names:
                 axis.scatter([name.x for name in names], [name.y for name in names], s=40, c=colour)
             axis.set(xlabel="training time (minutes)", ylabel=titled(metric))

@@ -51,7 +51,7 @@ class PerDocument:
 
     def rows(self, rows: I64) -> PerDocument:
         """Return the figures of the documents ``rows``, in their order."""
-        num, den = ({name: own[rows] for name, own in side.items()} for side in (self.num, self.den))
+        num, den = ({name: values[rows] for name, values in side.items()} for side in (self.num, self.den))
         return PerDocument(num, den)
 
     @classmethod
@@ -79,51 +79,51 @@ def of_each(
 ) -> dict[str, PerDocument]:
     """Return ``per_document`` of each of several rankings of the same documents, which share their denominators."""
     den = _denominators(truth, weights_L, bins or {})
-    return {name: PerDocument(_numerators(own, truth, weights_L, bins or {}), den) for name, own in shortlists.items()}
+    numerators = {name: _numerators(short, truth, weights_L, bins or {}) for name, short in shortlists.items()}
+    return {name: PerDocument(num, den) for name, num in numerators.items()}
 
 
 def _numerators(shortlist: Shortlist, truth: LabelMatrix, weights_L: F64, bins: Mapping[str, Bool]) -> dict[str, F64]:
     short = shortlist.top(min(shortlist.k, max(RECALL_KS)))
     docs, ranks = np.divmod(np.flatnonzero(hits(short, truth)), max(short.k, 1))
     reach_N = np.minimum(truth.counts_N, max(KS))
-    won_NK, gains_NK = np.zeros((2, len(truth), max(KS)))
+    hit_NK, gains_NK = np.zeros((2, len(truth), max(KS)))
     top = docs[ranks < max(KS)], ranks[ranks < max(KS)]
-    won_NK[top] = 1
+    hit_NK[top] = 1
     gains_NK[top] = weights_L[short.ids_NK[top]]
-    won_KN, gains_KN = (_running_sums(values_NK) for values_NK in (won_NK, gains_NK))
+    hit_KN, gains_KN = (_running_sums(values_NK) for values_NK in (hit_NK, gains_NK))
     num: dict[str, F64] = {}
     for k in KS:
         discount = _DISCOUNTS[:k]
         best_N = np.concatenate([[0.0], np.cumsum(discount)])[np.minimum(reach_N, k)]
-        num[f"P_at_{k}"] = won_KN[k - 1] / k
-        num[f"nDCG_at_{k}"] = np.divide(won_NK[:, :k] @ discount, best_N, out=np.zeros(len(truth)), where=best_N > 0)
+        num[f"P_at_{k}"] = hit_KN[k - 1] / k
+        num[f"nDCG_at_{k}"] = np.divide(hit_NK[:, :k] @ discount, best_N, out=np.zeros(len(truth)), where=best_N > 0)
         num[f"PSP_at_{k}"] = gains_KN[k - 1]
         num[f"PSnDCG_at_{k}"] = gains_NK[:, :k] @ discount
     positives_N = truth.counts_N.astype(np.float64)
     for k in RECALL_KS:
-        found_N = np.bincount(docs[ranks < k], minlength=len(truth))
-        num[f"R_at_{k}"] = np.divide(found_N, positives_N, out=np.zeros(len(truth)), where=positives_N > 0)
+        recalled_N = np.bincount(docs[ranks < k], minlength=len(truth))
+        num[f"R_at_{k}"] = np.divide(recalled_N, positives_N, out=np.zeros(len(truth)), where=positives_N > 0)
     for name, chosen_L in bins.items():
         num[RECALL[name]] = np.bincount(top[0], chosen_L[short.ids_NK[top]], len(truth)).astype(np.float64)
     return num
 
 
 def _denominators(truth: LabelMatrix, weights_L: F64, bins: Mapping[str, Bool]) -> dict[str, F64]:
-    some_N = (truth.counts_N > 0).astype(np.float64)
+    has_positives_N = (truth.counts_N > 0).astype(np.float64)
     ideal_NK = _ideal_gains(truth, weights_L, max(KS))
     ideal_KN = _running_sums(ideal_NK)
     den: dict[str, F64] = {}
     for k in KS:
         den[f"P_at_{k}"] = np.ones(len(truth))
-        den[f"nDCG_at_{k}"] = some_N
+        den[f"nDCG_at_{k}"] = has_positives_N
         den[f"PSP_at_{k}"] = ideal_KN[k - 1]
         den[f"PSnDCG_at_{k}"] = ideal_NK[:, :k] @ _DISCOUNTS[:k]
-    den |= {f"R_at_{k}": some_N for k in RECALL_KS}
+    den |= {f"R_at_{k}": has_positives_N for k in RECALL_KS}
     if bins:
         owners, labels = truth.pairs()
-        den |= {
-            RECALL[n]: np.bincount(owners, own_L[labels], len(truth)).astype(np.float64) for n, own_L in bins.items()
-        }
+        for name, in_bin_L in bins.items():
+            den[RECALL[name]] = np.bincount(owners, in_bin_L[labels], len(truth)).astype(np.float64)
     return den
 
 
@@ -143,9 +143,9 @@ def hits(shortlist: Shortlist, truth: LabelMatrix) -> Bool:
         rows = rows[_most_first(counts_N[rows])]
         many = int((counts_N[rows] > MANY).sum())
         if many:
-            found = truth.rows(rows[:many]).contains(np.arange(many)[:, None], shortlist.ids_NK[rows[:many]])
-            hits_NK[rows[:many]] = found
-        hits_NK[rows[many:]] = _compared(shortlist.ids_NK[rows[many:]], truth, rows[many:])
+            positive_MK = truth.rows(rows[:many]).contains(np.arange(many)[:, None], shortlist.ids_NK[rows[:many]])
+            hits_NK[rows[:many]] = positive_MK
+        hits_NK[rows[many:]] = _hits_by_comparison(shortlist.ids_NK[rows[many:]], truth, rows[many:])
     return hits_NK
 
 
@@ -157,7 +157,7 @@ def _most_first(counts_B: I64) -> I64:
     return np.argsort((MANY - np.minimum(counts_B, MANY + 1)).astype(np.int8), kind="stable")
 
 
-def _compared(ids_BK: I32, truth: LabelMatrix, rows_B: I64) -> Bool:
+def _hits_by_comparison(ids_BK: I32, truth: LabelMatrix, rows_B: I64) -> Bool:
     """Return True for each label that is positive (B x K); the rows with most positives come first."""
     hits_BK, equal_BK = np.zeros(ids_BK.shape, bool), np.empty(ids_BK.shape, bool)
     first_B, counts_B = truth.indptr[rows_B], truth.indptr[rows_B + 1] - truth.indptr[rows_B]
@@ -185,9 +185,9 @@ def _ideal_gains(truth: LabelMatrix, inverse_propensity_L: F64, k: int) -> F64:
     out_NK, counts_N = np.empty((len(truth), k)), truth.counts_N
     if (many := np.flatnonzero(counts_N > MANY)).size:
         out_NK[many] = _sorted_gains(truth.rows(many), inverse_propensity_L, k)
-    others = np.flatnonzero(counts_N <= MANY)
-    for block in spans(len(others), _INSERTED):
-        rows = others[block][_most_first(counts_N[others[block]])]
+    few = np.flatnonzero(counts_N <= MANY)
+    for block in spans(len(few), _INSERTED):
+        rows = few[block][_most_first(counts_N[few[block]])]
         out_NK[rows] = _inserted_gains(truth, inverse_propensity_L, k, rows)
     return out_NK
 

@@ -33,17 +33,17 @@ def report(
     and truth have different numbers of documents.
     """
     figures = per_document(shortlist, truth, inverse_propensity_L)
-    found = places(shortlist, truth)
+    hit_places = places(shortlist, truth)
     edges = decile_edges(frequency_L, truth)
     return {
         "metrics": figures.total(),
         "intervals": possible(intervals(figures, seed=seed), most),
-        "bins": {name: by_frequency(found, truth, chosen_L) for name, chosen_L in in_bins(frequency_L)},
+        "bins": {name: by_frequency(hit_places, truth, chosen_L) for name, chosen_L in in_bins(frequency_L)},
         "deciles": [
             {
                 "from": int(low),
                 "to": int(high),
-                **by_frequency(found, truth, (frequency_L >= low) & (frequency_L <= high)),
+                **by_frequency(hit_places, truth, (frequency_L >= low) & (frequency_L <= high)),
             }
             for low, high in edges
         ],
@@ -66,10 +66,10 @@ def intervals(figures: PerDocument, *, seed: int) -> dict[str, tuple[float, floa
     for all documents, has another interval (``interval``).
     """
     names, random = list(figures.num), generator(seed, "bootstrap")
-    whole = columns(figures, names)
-    table = grouped(whole, random)
+    all_columns = columns(figures, names)
+    table = grouped(all_columns, random)
     drawn = percent(np.stack([weights @ table for weights in resamples(random, len(table), BOOTSTRAPS)]))
-    ends = interval(drawn, [whole])
+    ends = interval(drawn, [all_columns])
     return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(names)}
 
 

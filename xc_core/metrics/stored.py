@@ -56,8 +56,8 @@ class StoredFigures:
     ) -> None:
         """Write the figures of each ranking by ``metrics``, and which ``rows`` of the corpus they are of."""
         arrays: dict[str, Any] = {
-            f"{name}/{side}/{metric}": getattr(own, side)[metric].astype(np.float32)
-            for name, own in figures.items()
+            f"{name}/{side}/{metric}": getattr(per_document, side)[metric].astype(np.float32)
+            for name, per_document in figures.items()
             for side in ("num", "den")
             for metric in metrics
         }

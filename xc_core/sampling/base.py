@@ -30,10 +30,10 @@ def falls_due(epoch: int, first: int, every: int) -> bool:
     return epoch >= first and (epoch - first) % every == 0
 
 
-def _not_stored(what: str) -> Callable[[], Any]:
+def _not_stored(name: str) -> Callable[[], Any]:
     def refuse() -> Any:
         raise ConfigError(
-            f"stored {what} in a training that has none",
+            f"stored {name} in a training that has none",
             expected="a training of the stage classifier (M4), which reads the stages before it",
             do="choose another order or source of negatives",
         )
@@ -128,20 +128,21 @@ class LabelPool:
     @property
     def learnable(self) -> bool:
         """True if a document has a positive to learn from and a negative."""
-        against_BU = ~self.known_BU if self.weight_BU is None else self.weight_BU > 0
-        return bool((self.chosen_BU.any(1) & against_BU.any(1)).any())
+        negative_BU = ~self.known_BU if self.weight_BU is None else self.weight_BU > 0
+        return bool((self.chosen_BU.any(1) & negative_BU.any(1)).any())
 
     def blocks(self, width: int) -> Iterator[LabelPool]:
         """Yield the pool in blocks of at most ``width`` labels, in order."""
-        return map(self._cut, spans(len(self.labels_U), width))
+        return map(self._restrict, spans(len(self.labels_U), width))
 
     def only(self, labels_S: I64) -> LabelPool:
         """Return the pool without labels that are not in ``labels_S``."""
-        return self._cut(np.isin(self.labels_U, labels_S))
+        return self._restrict(np.isin(self.labels_U, labels_S))
 
-    def _cut(self, columns: slice | Bool) -> LabelPool:
+    def _restrict(self, columns: slice | Bool) -> LabelPool:
         masks = (self.chosen_BU, self.known_BU, self.weight_BU, self.noise_BU)
-        return LabelPool(self.labels_U[columns], *(part if part is None else part[:, columns] for part in masks))  # type: ignore[arg-type]
+        cut = (values if values is None else values[:, columns] for values in masks)
+        return LabelPool(self.labels_U[columns], *cut)  # type: ignore[arg-type]
 
 
 class PairPool:
@@ -180,13 +181,13 @@ class PairPool:
 
     def blocks(self, width: int) -> Iterator[PairPool]:
         """Yield the pool in blocks of at most ``width`` labels, in order."""
-        return (self._cut(self.labels_U[block]) for block in spans(len(self.labels_U), width))
+        return (self._restrict(self.labels_U[block]) for block in spans(len(self.labels_U), width))
 
     def only(self, labels_S: I64) -> PairPool:
         """Return the pool without labels that are not in ``labels_S``."""
-        return self._cut(self.labels_U[np.isin(self.labels_U, labels_S)])
+        return self._restrict(self.labels_U[np.isin(self.labels_U, labels_S)])
 
-    def _cut(self, labels_U: I64) -> PairPool:
+    def _restrict(self, labels_U: I64) -> PairPool:
         return PairPool(self.chosen, self.known, labels_U)
 
 
@@ -208,9 +209,9 @@ def cells(positives: LabelMatrix, labels_U: I64) -> tuple[I64, I64]:
     docs, labels = positives.pairs()
     if not len(labels_U):
         return docs[:0], labels[:0].astype(np.int64)
-    at = np.minimum(np.searchsorted(labels_U, labels), len(labels_U) - 1)
-    found = labels_U[at] == labels
-    return docs[found], at[found]
+    columns = np.minimum(np.searchsorted(labels_U, labels), len(labels_U) - 1)
+    inside = labels_U[columns] == labels
+    return docs[inside], columns[inside]
 
 
 class LabelVectors(Protocol):

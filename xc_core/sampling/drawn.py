@@ -102,10 +102,10 @@ class _DrawnSource(Source[D]):
         """
         chosen = self._chosen(docs_B, step)
         rows, _ = chosen.pairs()
-        drawn_PK = self._drawn(docs_B, rows, generator(self.seed, "noise", step))
-        labels_U, at = np.unique(np.concatenate([chosen.indices, drawn_PK.ravel()]), return_inverse=True)
+        drawn_PK = self._draw(docs_B, rows, generator(self.seed, "noise", step))
+        labels_U, position = np.unique(np.concatenate([chosen.indices, drawn_PK.ravel()]), return_inverse=True)
         weight_BU = np.zeros((len(docs_B), len(labels_U)), np.float32)
-        columns = at[len(rows) :].reshape(drawn_PK.shape)
+        columns = position[len(rows) :].reshape(drawn_PK.shape)
         np.add.at(weight_BU, (np.broadcast_to(rows[:, None], columns.shape), columns), 1.0)
         known_BU, chosen_BU = mask(self.known.rows(docs_B), labels_U), mask(chosen, labels_U)
         if self.filters is not None:
@@ -115,7 +115,7 @@ class _DrawnSource(Source[D]):
         noise_BU[used] = self._log_prob(docs_B, used[0], labels_U[used[1]])
         return LabelPool(labels_U.astype(np.int64), chosen_BU, known_BU, weight_BU, noise_BU)
 
-    def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
+    def _draw(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
         """Return the draws for each chosen pair of the batch's ``rows`` (P x draws)."""
         raise NotImplementedError
 
@@ -127,7 +127,7 @@ class _DrawnSource(Source[D]):
 class UniformSource(_DrawnSource[Uniform]):
     """Uniform draws."""
 
-    def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
+    def _draw(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
         return random.integers(0, self.truth.num_labels, (len(rows), self.settings.draws))
 
     def _log_prob(self, docs_B: I64, rows: I64, labels: I64) -> Any:
@@ -146,10 +146,10 @@ class FrequencySource(_DrawnSource[Frequency]):
         """Return the distribution."""
         return self.shares
 
-    def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
+    def _draw(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
         uniform = random.random((len(rows), self.settings.draws)) * self.cumulative_L[-1]
-        at = np.searchsorted(self.cumulative_L, uniform, side="right")
-        return np.asarray(np.minimum(at, self.truth.num_labels - 1), np.int64)
+        labels = np.searchsorted(self.cumulative_L, uniform, side="right")
+        return np.asarray(np.minimum(labels, self.truth.num_labels - 1), np.int64)
 
     def _log_prob(self, docs_B: I64, rows: I64, labels: I64) -> F64:
         return self.shares.log_prob_L[labels]
@@ -182,21 +182,22 @@ class TreeSource(_DrawnSource[Tree]):
         """Return the tree and the documents after its PCA."""
         if self.tree is None:
             return {}
-        return {"features": self.features_NQ} | {f"tree/{name}": part for name, part in self.tree.arrays().items()}
+        return {"features": self.features_NQ} | {f"tree/{name}": values for name, values in self.tree.arrays().items()}
 
     def load(self, arrays: dict[str, Array]) -> None:
         """Restore a fitted tree."""
         if arrays:
-            own = {name.removeprefix("tree/"): part for name, part in arrays.items() if name.startswith("tree/")}
-            self.tree, self.features_NQ = LabelTree.from_arrays(own), arrays["features"]
+            prefix = "tree/"
+            tree = {name.removeprefix(prefix): v for name, v in arrays.items() if name.startswith(prefix)}
+            self.tree, self.features_NQ = LabelTree.from_arrays(tree), arrays["features"]
 
-    def _drawn(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
-        return self._fitted().walk(self.features_NQ[docs_B[rows]], random, self.settings.draws)
+    def _draw(self, docs_B: I64, rows: I64, random: np.random.Generator) -> I64:
+        return self._require_tree().walk(self.features_NQ[docs_B[rows]], random, self.settings.draws)
 
     def _log_prob(self, docs_B: I64, rows: I64, labels: I64) -> F64:
-        return self._fitted().path_log_prob(self.features_NQ[docs_B[rows]], labels[:, None])[:, 0]
+        return self._require_tree().path_log_prob(self.features_NQ[docs_B[rows]], labels[:, None])[:, 0]
 
-    def _fitted(self) -> LabelTree:
+    def _require_tree(self) -> LabelTree:
         if self.tree is None:
             raise RuntimeError("a draw before the first refresh, which fits the tree")
         return self.tree
@@ -208,13 +209,13 @@ class TreeSource(_DrawnSource[Tree]):
         rows, labels = self.truth.rows(docs).pairs()
         tree = self._log_prob(docs, rows, labels.astype(np.int64))
         share = 1 / np.maximum(self.truth.counts_N[docs][rows], 1)
-        others = {
+        baselines = {
             "frequency": FrequencyNoise.of(self.truth).log_prob_L[labels],
             "uniform": -np.log(self.truth.num_labels),
         }
         return {"tree_log_likelihood": float(tree.mean())} | {
             f"signal_{name}": signal(share, np.exp(noise), len(docs))
-            for name, noise in {"tree": tree, **others}.items()
+            for name, noise in {"tree": tree, **baselines}.items()
         }
 
 

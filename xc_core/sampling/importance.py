@@ -92,18 +92,18 @@ class ImportanceSource(SearchingSource[Importance]):
     def estimates(self) -> dict[str, NegativeSource]:
         """Return this source and, for comparison, one with as many negatives, all of them uniform."""
         uniform = replace(self.settings, hard=0, uniform=sum(self._counts()), ahead=0, curriculum=0.0)
-        alone = ImportanceSource(uniform, Documents(self.truth, self.known), self.seed)
-        return {"gradient_error": self, "gradient_error_uniform": alone}
+        all_uniform = ImportanceSource(uniform, Documents(self.truth, self.known), self.seed)
+        return {"gradient_error": self, "gradient_error_uniform": all_uniform}
 
     def _counts(self) -> tuple[int, int]:
         """Return how many hard and uniform negatives there are now; their sum is constant."""
         settings = self.settings
-        grown = min(self.epoch / settings.curriculum, 1.0) if settings.curriculum else 1.0
-        hard = min(round(settings.hard * grown), self.hard_NK.shape[1])
-        return hard, settings.uniform + settings.hard - hard if self._spread else settings.uniform
+        share = min(self.epoch / settings.curriculum, 1.0) if settings.curriculum else 1.0
+        hard = min(round(settings.hard * share), self.hard_NK.shape[1])
+        return hard, settings.uniform + settings.hard - hard if self._replaces_hard else settings.uniform
 
     @property
-    def _spread(self) -> bool:
+    def _replaces_hard(self) -> bool:
         """True if uniform draws replace hard negatives that are not there yet."""
         return bool(self.settings.curriculum) or not self.hard_NK.shape[1]
 
@@ -114,20 +114,21 @@ class ImportanceSource(SearchingSource[Importance]):
         """
         chosen = self._chosen(docs_B, step)
         hard, uniform = self._counts()
-        own_BK = self.hard_NK[docs_B, :hard]
+        hard_BK = self.hard_NK[docs_B, :hard]
         size = self.truth.num_labels
-        drawn_GK = self._drawn(min(uniform, size), step)
-        own = LabelMatrix.from_pairs(np.nonzero(own_BK != PAD_ID)[0], own_BK[own_BK != PAD_ID], (len(docs_B), size))
-        labels_U = np.unique(np.concatenate([chosen.indices, own.indices, drawn_GK.ravel()])).astype(np.int64)
+        drawn_GK = self._draw_uniform(min(uniform, size), step)
+        filled_BK = hard_BK != PAD_ID
+        hard_pairs = LabelMatrix.from_pairs(np.nonzero(filled_BK)[0], hard_BK[filled_BK], (len(docs_B), size))
+        labels_U = np.unique(np.concatenate([chosen.indices, hard_pairs.indices, drawn_GK.ravel()])).astype(np.int64)
         pool = self._pool(docs_B, chosen, labels_U)
         weight_BU = np.zeros(pool.known_BU.shape, np.float32)
         for group, drawn_K in enumerate(drawn_GK if drawn_GK.size else ()):
             weight_BU[group :: len(drawn_GK), np.searchsorted(labels_U, drawn_K)] = size / len(drawn_K)
-        weight_BU[mask(own, labels_U)] = 1.0
+        weight_BU[mask(hard_pairs, labels_U)] = 1.0
         weight_BU[pool.known_BU] = 0.0
         return LabelPool(labels_U, pool.chosen_BU, pool.known_BU, weight_BU)
 
-    def _drawn(self, count: int, step: int) -> I64:
+    def _draw_uniform(self, count: int, step: int) -> I64:
         """Return the uniform draws (draws x ``count``), each without replacement."""
         random, size = generator(self.seed, "uniform", step), self.truth.num_labels
         drawn = [random.choice(size, count, replace=False, shuffle=False) for _ in range(self.settings.draws)]

@@ -93,18 +93,18 @@ class LabelTree:
 
         Raises ConfigError for ids that are not labels.
         """
-        real, size = labels_BK != PAD_ID, len(self.leaf_L)
-        if len(labels_BK) != len(x_BQ) or ((labels_BK < 0) | (labels_BK >= size))[real].any():
+        is_label, size = labels_BK != PAD_ID, len(self.leaf_L)
+        if len(labels_BK) != len(x_BQ) or ((labels_BK < 0) | (labels_BK >= size))[is_label].any():
             found, expected = f"labels of shape {labels_BK.shape}, or ids outside the tree", f"B x K ids below {size}"
             raise ConfigError(found, expected=expected, do="use the label map that the tree was fitted with")
-        leaf_BK = self.leaf_L[np.where(real, labels_BK, 0)]
+        leaf_BK = self.leaf_L[np.where(is_label, labels_BK, 0)]
         total = np.zeros(labels_BK.shape)
         for level in range(self.depth):
             node_BK = (leaf_BK >> (self.depth - level)) + (1 << level) - 1
             right_BK = (leaf_BK >> (self.depth - level - 1)) & 1
             logit_BK = self._logits(x_BQ, node_BK)
             total += scipy.special.log_expit(np.where(right_BK, logit_BK, -logit_BK))
-        return np.where(real, total, -np.inf)
+        return np.where(is_label, total, -np.inf)
 
     def walk(self, x_BQ: F64, random: np.random.Generator, count: int = 1) -> I64:
         """Draw ``count`` labels per document (B x count), with replacement, in O(Q log L) per label.
@@ -169,7 +169,7 @@ def _check(doc_ND: F32, truth: LabelMatrix, width: int, regulariser: float) -> N
         raise ConfigError(settings, expected="width at least 1, a regulariser above 0", do="fix the value")
 
 
-def _double(doc_BD: F32) -> F64:
+def _checked_double(doc_BD: F32) -> F64:
     """Return vectors in double precision; raise ConfigError if they are not finite."""
     if not np.isfinite(doc_BD).all():
         raise ConfigError("vectors that are not finite", expected="finite numbers", do="check the training run")
@@ -180,10 +180,10 @@ def _pca(doc_ND: F32, width: int, random: np.random.Generator) -> tuple[F64, F64
     """Return the mean (D) and the ``width`` leading eigenvectors of the covariance (D x Q) of up to SEEN documents."""
     if len(doc_ND) > SEEN:
         doc_ND = doc_ND[np.sort(random.choice(len(doc_ND), SEEN, replace=False))]
-    seen = _double(doc_ND)
-    mean = seen.mean(axis=0)
-    seen -= mean
-    vectors = np.linalg.eigh(seen.T @ seen)[1]
+    sample = _checked_double(doc_ND)
+    mean = sample.mean(axis=0)
+    sample -= mean
+    vectors = np.linalg.eigh(sample.T @ sample)[1]
     return mean, np.ascontiguousarray(upright(vectors[:, ::-1].T[:width]).T)
 
 
@@ -191,5 +191,5 @@ def _project(doc_BD: F32, mean_D: F64, directions_DQ: F64) -> F64:
     """Return the documents along the directions (B x Q)."""
     out = np.empty((len(doc_BD), directions_DQ.shape[1]))
     for rows in spans(len(doc_BD), _TOGETHER):
-        out[rows] = (_double(doc_BD[rows]) - mean_D) @ directions_DQ
+        out[rows] = (_checked_double(doc_BD[rows]) - mean_D) @ directions_DQ
     return out

@@ -32,29 +32,31 @@ def search_negatives(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix
     """
     ids_NK = np.full((len(rows_N), k), PAD_ID, np.int32)
     scores_NK = np.full((len(rows_N), k), -np.inf, np.float32)
-    for part, best in _parts(index, doc_ND, rows_N, known, k):
-        ids_NK[part], scores_NK[part] = best.ids_NK, best.scores_NK
+    for rows, best in _search_blocks(index, doc_ND, rows_N, known, k):
+        ids_NK[rows], scores_NK[rows] = best.ids_NK, best.scores_NK
     return Shortlist(ids_NK, scores_NK)
 
 
 def negative_ids(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int) -> I32:
     """Return the ids of ``search_negatives`` (N x k); the scores of all documents are not kept."""
     ids_NK = np.full((len(rows_N), k), PAD_ID, np.int32)
-    for part, best in _parts(index, doc_ND, rows_N, known, k):
-        ids_NK[part] = best.ids_NK
+    for rows, best in _search_blocks(index, doc_ND, rows_N, known, k):
+        ids_NK[rows] = best.ids_NK
     return ids_NK
 
 
-def _parts(index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int) -> Iterator[tuple[I64, Shortlist]]:
+def _search_blocks(
+    index: Search, doc_ND: F32, rows_N: I64, known: LabelMatrix, k: int
+) -> Iterator[tuple[I64, Shortlist]]:
     """Yield documents, as positions in ``rows_N``, and their ``k`` best labels."""
-    for part, width in _searches(known.counts_N + k, index.size):
+    for rows, width in _blocks_by_width(known.counts_N + k, index.size):
         if not threading.main_thread().is_alive():  # before the process ends, Python waits for its threads
             raise RuntimeError("a search whose process ends")
-        found = index.search(np.ascontiguousarray(doc_ND[rows_N[part]]), width)
-        yield part, hard_negatives(found, known.rows(part), k)
+        candidates = index.search(np.ascontiguousarray(doc_ND[rows_N[rows]]), width)
+        yield rows, hard_negatives(candidates, known.rows(rows), k)
 
 
-def _searches(needed_N: I64, size: int) -> Iterator[tuple[I64, int]]:
+def _blocks_by_width(needed_N: I64, size: int) -> Iterator[tuple[I64, int]]:
     """Yield (documents, labels to search for) such that each document gets as many as it needs, at most ``size``."""
     power_N = np.ceil(np.log2(np.maximum(needed_N, 1))).astype(np.int64)
     for power in np.unique(power_N).tolist():
@@ -89,18 +91,18 @@ def missed_by_pools(
     for number in generator(seed, "missed").permutation(len(batches)).tolist():
         docs = batches[number]
         known, pool = source.known.rows(docs), source.pool(docs, -1 - number)
-        for start, hard_BU in _hard(doc_ND[docs], label_LD, used_L, 1 - radius**2 / 2):
+        for start, hard_BU in _hard_blocks(doc_ND[docs], label_LD, used_L, 1 - radius**2 / 2):
             labels_U = np.arange(start, start + hard_BU.shape[1])
             hard_BU &= ~mask(known, labels_U)
             hard_total += int(hard_BU.sum())
-            missed_total += int(hard_BU.sum()) - _held(hard_BU, pool, start)
+            missed_total += int(hard_BU.sum()) - _count_in_pool(hard_BU, pool, start)
         documents += len(docs)
         if documents >= _SAMPLE:
             break
     return missed_total / hard_total if hard_total else float("nan")
 
 
-def _hard(doc_BD: F32, label_LD: F32, used_L: Bool, nearest: float) -> Iterator[tuple[int, Bool]]:
+def _hard_blocks(doc_BD: F32, label_LD: F32, used_L: Bool, nearest: float) -> Iterator[tuple[int, Bool]]:
     """Yield, per block of labels, its first label and whether each used label has a cosine of ``nearest`` (B x U)."""
     step = max(_SCORES // max(len(doc_BD), 1), 1)
     for start in range(0, len(label_LD), step):
@@ -108,13 +110,13 @@ def _hard(doc_BD: F32, label_LD: F32, used_L: Bool, nearest: float) -> Iterator[
         yield start, ((doc_BD @ label_LD[block].T) >= nearest) & used_L[block]
 
 
-def _held(hard_BU: Bool, pool: Pool, start: int) -> int:
-    """Return how many hard negatives of a block of labels, from ``start`` on, the pool holds as negatives."""
+def _count_in_pool(hard_BU: Bool, pool: Pool, start: int) -> int:
+    """Return how many hard negatives of a block of labels that begins at ``start`` are negatives of the pool."""
     first, last = np.searchsorted(pool.labels_U, (start, start + hard_BU.shape[1]))
-    held_BU = hard_BU[:, pool.labels_U[first:last] - start]
+    in_pool_BU = hard_BU[:, pool.labels_U[first:last] - start]
     if pool.weight_BU is not None:
-        held_BU = held_BU & (pool.weight_BU[:, first:last] != 0)
-    return int(held_BU.sum())
+        in_pool_BU = in_pool_BU & (pool.weight_BU[:, first:last] != 0)
+    return int(in_pool_BU.sum())
 
 
 def audit_batches(negatives: Shortlist, docs: I64, truth: LabelMatrix, batches: list[I64]) -> float:
@@ -128,7 +130,7 @@ def audit_batches(negatives: Shortlist, docs: I64, truth: LabelMatrix, batches: 
         batch_of[rows] = number
     row_docs, row_labels = truth.pairs()
     width = np.int64(truth.num_labels)
-    held = np.unique(batch_of[row_docs] * width + row_labels)
-    wanted = negatives.filled_NK
-    keys = (batch_of[docs][:, None] * width + negatives.ids_NK)[wanted]
-    return float(np.isin(keys, held).mean()) if len(keys) else float("nan")
+    batch_positives = np.unique(batch_of[row_docs] * width + row_labels)
+    filled = negatives.filled_NK
+    keys = (batch_of[docs][:, None] * width + negatives.ids_NK)[filled]
+    return float(np.isin(keys, batch_positives).mean()) if len(keys) else float("nan")

@@ -60,25 +60,25 @@ class Source(Generic[S]):
 
     def _chosen(self, docs_B: I64, step: int) -> LabelMatrix:
         """Return the positives that add labels to the batch's pool: all, or a sample."""
-        own = self.truth.rows(docs_B)
-        return self._sample(own, step) if self.settings.positives else own
+        positives = self.truth.rows(docs_B)
+        return self._sample(positives, step) if self.settings.positives else positives
 
-    def _learnt(self, docs_B: I64, chosen: LabelMatrix) -> LabelMatrix:
+    def _to_learn(self, docs_B: I64, chosen: LabelMatrix) -> LabelMatrix:
         """Return the positives to learn from if the pool holds them: ``chosen``, or all with the setting ``share``."""
         return self.truth.rows(docs_B) if getattr(self.settings, "share", False) else chosen
 
     def _pool(self, docs_B: I64, chosen: LabelMatrix, labels_U: I64) -> PairPool:
         """Return the pool of ``labels_U`` (distinct, rising)."""
-        return PairPool(self._learnt(docs_B, chosen), self.known.rows(docs_B), labels_U)
+        return PairPool(self._to_learn(docs_B, chosen), self.known.rows(docs_B), labels_U)
 
-    def _sample(self, own: LabelMatrix, step: int) -> LabelMatrix:
+    def _sample(self, positives: LabelMatrix, step: int) -> LabelMatrix:
         """Keep up to ``positives`` positives of each document, chosen at random without replacement."""
-        docs, _ = own.pairs()
+        docs, _ = positives.pairs()
         keys = generator(self.seed, "positives", step).random(len(docs))
         order = np.lexsort((keys, docs))
-        kept = np.zeros(len(docs), bool)
-        kept[order[own.places() < self.settings.positives]] = True
-        return own.where(kept)
+        keep = np.zeros(len(docs), bool)
+        keep[order[positives.places() < self.settings.positives]] = True
+        return positives.where(keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,4 +190,4 @@ class AllSource(Source[All]):
 
     def pool(self, docs_B: I64, step: int) -> PairPool:
         """Return all labels; the sample of positives depends on the seed and ``step`` alone."""
-        return PairPool(self._learnt(docs_B, self._chosen(docs_B, step)), self.known.rows(docs_B))
+        return PairPool(self._to_learn(docs_B, self._chosen(docs_B, step)), self.known.rows(docs_B))

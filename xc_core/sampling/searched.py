@@ -33,11 +33,11 @@ _BESIDE: Final = 1 << 28
 """Bytes of vectors that may be copied for a search beside the training; it waits for a search of more."""
 
 
-def draw(found_BK: I32, count: int, seed: int, step: int) -> I32:
+def draw(hard_BK: I32, count: int, seed: int, step: int) -> I32:
     """Return ``count`` of the hard negatives of each document, without replacement, holes last."""
-    keys = generator(seed, "hard", step).random(found_BK.shape)
-    keys[found_BK == PAD_ID] = np.inf
-    return np.take_along_axis(found_BK, np.argsort(keys, axis=1, kind="stable")[:, :count], 1)
+    keys = generator(seed, "hard", step).random(hard_BK.shape)
+    keys[hard_BK == PAD_ID] = np.inf
+    return np.take_along_axis(hard_BK, np.argsort(keys, axis=1, kind="stable")[:, :count], 1)
 
 
 @NEGATIVES.register("stored")
@@ -163,81 +163,82 @@ class SearchingSource(Source[G]):
     def __init__(self, settings: G, documents: Documents, seed: int) -> None:
         super().__init__(settings, documents, seed)
         self.hard_NK: I32 = np.zeros((len(documents), 0), np.int32)
-        self._found: Future[I32] | None = None
+        self._pending: Future[I32] | None = None
 
     def refresh(self, epoch: int, doc_ND: F32, labels: LabelVectors) -> dict[str, float]:
         """Start a search if one is due ``ahead`` epochs later; use the result of the one that is due now."""
         ahead = self.settings.ahead
-        figures = self._replace(doc_ND, labels[self.settings.search_in]) if self.settings.due(epoch) else {}
+        figures = self._use_next(doc_ND, labels[self.settings.search_in]) if self.settings.due(epoch) else {}
         if ahead and self.settings.due(epoch + ahead):
-            self._begin(doc_ND, labels[self.settings.search_in], steady=labels.steady)
+            self._start_search(doc_ND, labels[self.settings.search_in], steady=labels.steady)
         return figures
 
-    def _replace(self, doc_ND: F32, label_LD: Vectors) -> dict[str, float]:
+    def _use_next(self, doc_ND: F32, label_LD: Vectors) -> dict[str, float]:
         """Use the result of the search that is due; return the figures."""
-        left, self.hard_NK = self.hard_NK, self._waited() if self.settings.ahead else self._search(doc_ND, label_LD)
-        return self._figures(left, doc_ND, label_LD)
+        previous_NK = self.hard_NK
+        self.hard_NK = self._wait_for_search() if self.settings.ahead else self._search(doc_ND, label_LD)
+        return self._staleness(previous_NK, doc_ND, label_LD)
 
-    def _figures(self, left_NK: I32, doc_ND: F32, label_LD: Vectors) -> dict[str, float]:
-        """Return how many hard negatives a document has, and how stale they are on a sample of documents.
+    def _staleness(self, previous_NK: I32, doc_ND: F32, label_LD: Vectors) -> dict[str, float]:
+        """Return figures: how many hard negatives a document has, and how stale they are on a sample of documents.
 
         ``hard_recall``: share of the hard negatives in use from now on that a search on present vectors finds too;
         ``hard_recall_left``: of those in use until now (ASTRA, section 3.1, compares training on either).
         """
         docs = _sample(len(doc_ND), self.seed)
         index = Exact().build(label_LD)  # for so few queries, building a graph would take longer
-        fresh_SK = self._found_in(index, doc_ND, docs)
+        fresh_SK = self._search_index(index, doc_ND, docs)
         figures = {"hard_negatives": float((self.hard_NK != PAD_ID).sum(1).mean()) if len(self.hard_NK) else 0.0}
-        for name, used_NK in (("hard_recall", self.hard_NK), ("hard_recall_left", left_NK)):
+        for name, used_NK in (("hard_recall", self.hard_NK), ("hard_recall_left", previous_NK)):
             if used_NK.shape[1] and len(docs):
-                found = Shortlist(used_NK[docs], np.zeros(used_NK[docs].shape, np.float32))
-                figures[name] = recall(found, Shortlist(fresh_SK, np.zeros(fresh_SK.shape, np.float32)))
+                used = Shortlist(used_NK[docs], np.zeros(used_NK[docs].shape, np.float32))
+                figures[name] = recall(used, Shortlist(fresh_SK, np.zeros(fresh_SK.shape, np.float32)))
         return figures
 
     def arrays(self) -> dict[str, Array]:
         """Return the hard negatives, and those of a running search after waiting for it."""
-        return {"hard": self.hard_NK} | ({} if self._found is None else {"hard_next": self._found.result()})
+        return {"hard": self.hard_NK} | ({} if self._pending is None else {"hard_next": self._pending.result()})
 
     def load(self, arrays: dict[str, Array]) -> None:
         """Restore the hard negatives."""
         self.hard_NK = arrays["hard"].astype(np.int32)
         if "hard_next" in arrays:
-            self._found = Future()
-            self._found.set_result(arrays["hard_next"].astype(np.int32))
+            self._pending = Future()
+            self._pending.set_result(arrays["hard_next"].astype(np.int32))
 
     def _search(self, doc_ND: F32, label_LD: Vectors) -> I32:
         """Return the hard negatives of every document (N x kept)."""
-        return self._found_in(mining_index(label_LD), doc_ND, np.arange(len(doc_ND)))
+        return self._search_index(mining_index(label_LD), doc_ND, np.arange(len(doc_ND)))
 
-    def _found_in(self, index: Index, doc_ND: F32, docs: I64) -> I32:
+    def _search_index(self, index: Index, doc_ND: F32, docs: I64) -> I32:
         """Return the hard negatives of ``docs`` that ``index`` finds."""
         return negative_ids(index, doc_ND, docs, self.known.rows(docs), self.settings.kept)
 
-    def _begin(self, doc_ND: F32, label_LD: Vectors, *, steady: bool) -> None:
-        """Start a search beside the training, or end it before the training goes on if its copies would be large."""
+    def _start_search(self, doc_ND: F32, label_LD: Vectors, *, steady: bool) -> None:
+        """Start a search in a thread; if its copies would be large, finish it before the training goes on."""
         if not steady:
             if (doc_ND.size + label_LD.shape[0] * label_LD.shape[1]) * doc_ND.itemsize > _BESIDE:
-                self._found = Future()
-                self._found.set_result(self._search(doc_ND, label_LD))
+                self._pending = Future()
+                self._pending.set_result(self._search(doc_ND, label_LD))
                 return
             doc_ND, label_LD = doc_ND.copy(), np.array(label_LD)
-        found: Future[I32] = Future()
-        self._found = found
+        pending: Future[I32] = Future()
+        self._pending = pending
 
         def run() -> None:
             try:
-                found.set_result(self._search(doc_ND, label_LD))
+                pending.set_result(self._search(doc_ND, label_LD))
             except BaseException as error:  # raised by who waits for the result
-                found.set_exception(error)
+                pending.set_exception(error)
 
         Thread(target=run, name="mining").start()  # a pool's thread would not see that the process ends (``mining``)
 
-    def _waited(self) -> I32:
+    def _wait_for_search(self) -> I32:
         """Wait for the running search and return its result."""
-        if self._found is None:
+        if self._pending is None:
             raise RuntimeError("a search is due that was not started ahead")
-        found, self._found = self._found.result(), None
-        return found
+        hard_NK, self._pending = self._pending.result(), None
+        return hard_NK
 
 
 class MinedSource(SearchingSource[Mined]):

@@ -52,21 +52,21 @@ class Growth:
         labels_JS = np.arange(self.leaves).reshape(1, -1)
         while labels_JS.shape[1] > 1:
             count, size = labels_JS.shape
-            real = labels_JS < self.num_labels
-            right, weight = np.empty_like(real), self.weight_VQ[count - 1 : 2 * count - 1]
+            is_label = labels_JS < self.num_labels
+            right, weight = np.empty_like(is_label), self.weight_VQ[count - 1 : 2 * count - 1]
             traces = []
-            for own in _together(np.maximum(self.counts_M[labels_JS].sum(1), max(size, weight.shape[1]))):
-                weight[own], right[own], trace = _Nodes.of(self, labels_JS[own]).fit(self.regulariser)
+            for nodes in _node_groups(np.maximum(self.counts_M[labels_JS].sum(1), max(size, weight.shape[1]))):
+                weight[nodes], right[nodes], trace = _Nodes.of(self, labels_JS[nodes]).fit(self.regulariser)
                 traces.append(trace)
             self.history.append(stacked(traces).sum(0))
-            for empty, bias in ((~(real & right).any(1), -np.inf), (~(real & ~right).any(1), np.inf)):
+            for empty, bias in ((~(is_label & right).any(1), -np.inf), (~(is_label & ~right).any(1), np.inf)):
                 weight[empty], weight[empty, -1] = 0.0, bias
             halves = [labels_JS[side].reshape(count, size // 2) for side in (~right, right)]
             labels_JS = np.stack(halves, axis=1).reshape(2 * count, size // 2)
         return labels_JS[:, 0]
 
 
-def _together(cells_J: I64) -> Iterator[I64]:
+def _node_groups(cells_J: I64) -> Iterator[I64]:
     """Cut the nodes of a level, largest first, into groups of about _TOGETHER cells, at least one node each."""
     order, start = np.argsort(-cells_J, kind="stable"), 0
     while start < len(order):
@@ -80,7 +80,7 @@ class _Nodes:
     """J nodes that are fitted together: the summed documents of their labels, and their pairs, padded to P."""
 
     sums_JSQ: F64
-    real_JS: Bool
+    is_label_JS: Bool
     docs_JP: I32
     """The document of each pair."""
     place_JP: I32
@@ -99,10 +99,10 @@ class _Nodes:
         docs[present] = growth.docs[ragged_positions(growth.starts_M[labels_JS].ravel(), counts_JS.ravel())]
         return cls(growth.sums_MQ[labels_JS], labels_JS < growth.num_labels, docs, place, growth.feature_NQ)
 
-    def only(self, kept: I64) -> _Nodes:
-        """Return the nodes ``kept``."""
-        parts = (self.sums_JSQ[kept], self.real_JS[kept], self.docs_JP[kept], self.place_JP[kept])
-        return _Nodes(*parts, self.feature_NQ)
+    def only(self, nodes: I64) -> _Nodes:
+        """Return some of the nodes."""
+        arrays = (self.sums_JSQ[nodes], self.is_label_JS[nodes], self.docs_JP[nodes], self.place_JP[nodes])
+        return _Nodes(*arrays, self.feature_NQ)
 
     @cached_property
     def points(self) -> _Points:
@@ -111,18 +111,18 @@ class _Nodes:
 
     def fit(self, regulariser: float) -> tuple[F64, Bool, F64]:
         """Return the weights (J x Q), which labels go right (J x S), and the objective after every split and fit."""
-        weight, right = self._first_weight(), np.zeros_like(self.real_JS)
+        weight, right = self._first_weight(), np.zeros_like(self.is_label_JS)
         value, trace = np.zeros(len(weight)), []
         live, nodes = np.arange(len(weight)), self
         for _ in range(ROUNDS):
-            new = nodes._split(weight[live])
-            moved = np.flatnonzero((new != right[live]).any(1))
+            new_right = nodes._split(weight[live])
+            moved = np.flatnonzero((new_right != right[live]).any(1))
             if not len(moved):
                 break
             if len(moved) < len(live):
                 nodes = nodes.only(moved)
             live = live[moved]
-            right[live] = new[moved]
+            right[live] = new_right[moved]
             zeta_JS = np.pad(np.where(right[live], 1, -1).astype(np.int8), ((0, 0), (0, 1)))
             signs_JP = np.take_along_axis(zeta_JS, nodes.place_JP, axis=1)
             regression = _Regression(nodes.points, signs_JP, regulariser)
@@ -134,12 +134,12 @@ class _Nodes:
 
     def _first_weight(self) -> F64:
         """Return b = 0 and w = the dominant eigenvector of the covariance of the labels' sums (0 for padding)."""
-        share = self.real_JS / np.maximum(self.real_JS.sum(1, keepdims=True), 1)
+        share = self.is_label_JS / np.maximum(self.is_label_JS.sum(1, keepdims=True), 1)
         vectors = self.sums_JSQ[:, :, :-1]
         centred = vectors - np.matmul(share[:, None, :], vectors)
         covariance = np.matmul((centred * share[:, :, None]).transpose(0, 2, 1), centred)
         directions = upright(np.linalg.eigh(covariance)[1][:, :, -1])
-        return np.pad(directions, ((0, 0), (0, 1))) * self.real_JS.any(1, keepdims=True)
+        return np.pad(directions, ((0, 0), (0, 1))) * self.is_label_JS.any(1, keepdims=True)
 
     def _split(self, weight_JQ: F64) -> Bool:
         """Return True for the half of a node's labels with the largest Delta_y (J x S), equation 9."""

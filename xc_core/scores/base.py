@@ -105,9 +105,9 @@ class NewLabels:
     texts: Callable[[], list[str]]
     """Texts of the new labels."""
     label_vectors: F32
-    """Unit vectors of the texts of all labels (L x D); those of labels that were there are as they were."""
+    """Unit vectors of the texts of all labels (L x D); those of earlier labels are unchanged."""
     rows: F32
-    """Rows of the label table for all labels (L x D); those of new labels are predicted, the others as they were."""
+    """Rows of the label table for all labels (L x D); those of new labels are predicted, the others unchanged."""
     foreseen: frozenset[int] = frozenset()
     """Labels, as positions, whose row in the label table was not trained but predicted, also by an earlier addition."""
 
@@ -132,10 +132,10 @@ class Query:
 
         Of a long text the first ``MAX_CHARS`` characters: an evaluation reads no more than a service, which bounds it.
         """
-        found = self._texts() if callable(self._texts) else self._texts
-        if found is None or len(found) != len(self.doc_ND):
-            raise ValueError(f"{len(found or [])} texts for {len(self.doc_ND)} documents")
-        return [text[:MAX_CHARS] for text in found]
+        texts = self._texts() if callable(self._texts) else self._texts
+        if texts is None or len(texts) != len(self.doc_ND):
+            raise ValueError(f"{len(texts or [])} texts for {len(self.doc_ND)} documents")
+        return [text[:MAX_CHARS] for text in texts]
 
 
 class FittedScore(Protocol):

@@ -82,8 +82,8 @@ class BiasedRows(ByVectors, HasIndex):
         """
         assert isinstance(fitted, VectorScore)
         learnt = as_slice(np.setdiff1d(np.arange(new.before), sorted(new.foreseen)))
-        known_LD, text_ND = new.label_vectors[: new.before], new.label_vectors[new.before :]
-        rows_ND = foreseen_rows(text_ND, known_LD[learnt], fitted.vectors_LD[learnt], unit=self.rows.unit)
+        old_LD, text_ND = new.label_vectors[: new.before], new.label_vectors[new.before :]
+        rows_ND = foreseen_rows(text_ND, old_LD[learnt], fitted.vectors_LD[learnt], unit=self.rows.unit)
         return fitted.extended(rows_ND)
 
     def cost(self, sample: Sample) -> float:
@@ -109,7 +109,7 @@ class BiasedRows(ByVectors, HasIndex):
             order.refresh(epoch, doc_ND)
             source.refresh(epoch, searched.documents(doc_ND), searched)
             batches = order.batches(epoch)
-            if not step and not any(source.pool(docs_B, at).learnable for at, docs_B in enumerate(batches)):
+            if not step and not any(source.pool(docs_B, number).learnable for number, docs_B in enumerate(batches)):
                 raise DataError(
                     f"{len(batches):,} batches of the score {self.kind!r} in which no document has a label to learn "
                     "and a negative",

@@ -68,15 +68,15 @@ class Matches(FittedScore):
         """Open what ``save_texts`` wrote; raise CorruptError if it is of another fit than ``terms``."""
         from scipy.sparse import csr_matrix
 
-        parts = load_file(folder / _LABELS)
-        if parts["indices"].max(initial=0) >= len(terms):
+        arrays = load_file(folder / _LABELS)
+        if arrays["indices"].max(initial=0) >= len(terms):
             raise CorruptError(
                 f"label texts with terms that are not in {folder}",
                 expected="terms and label texts of one fit",
                 do="run the stage scores again",
             )
-        shape = (len(parts["indptr"]) - 1, len(terms))
-        return cls(terms, csr_matrix((parts["data"], parts["indices"], parts["indptr"]), shape))
+        shape = (len(arrays["indptr"]) - 1, len(terms))
+        return cls(terms, csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape))
 
     @property
     def num_labels(self) -> int:
@@ -107,5 +107,5 @@ class Matches(FittedScore):
 
     def save_texts(self, folder: Path) -> None:
         """Write the label texts alone."""
-        rows = {name: getattr(self.labels_LT, name) for name in ("indptr", "indices", "data")}
-        save_file({name: np.ascontiguousarray(part) for name, part in rows.items()}, folder / _LABELS)
+        arrays = {name: getattr(self.labels_LT, name) for name in ("indptr", "indices", "data")}
+        save_file({name: np.ascontiguousarray(values) for name, values in arrays.items()}, folder / _LABELS)

@@ -87,7 +87,7 @@ class Lexical(Score):
             raise nothing_to_learn(self.terms)
         with tempfile.TemporaryDirectory(dir=data.scratch) as folder:
             write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
-            trees = tuple(_tree(Path(folder) / "rows.txt", self) for _ in range(self.trees))
+            trees = tuple(_train_tree(Path(folder) / "rows.txt", self) for _ in range(self.trees))
         return LabelTrees(self, truth.num_labels, terms, trees)
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
@@ -97,9 +97,9 @@ class Lexical(Score):
         the cosine, the fusion of ``house`` on WordNetMini ranked new labels below 180 others for their own texts.
         """
         assert isinstance(fitted, LabelTrees)
-        later, texts = fitted.later, new.texts()
-        grown = Matches(fitted.terms, fitted.terms.transform(texts)) if later is None else later.with_texts(texts)
-        return replace(fitted, num_labels=fitted.num_labels + len(new), later=grown)
+        present, texts = fitted.later, new.texts()
+        later = Matches(fitted.terms, fitted.terms.transform(texts)) if present is None else present.with_texts(texts)
+        return replace(fitted, num_labels=fitted.num_labels + len(new), later=later)
 
     def open(self, folder: Path) -> FittedScore:
         """Open the trees and the terms.
@@ -144,7 +144,7 @@ class LabelTrees:
 
     def candidates(self, query: Query, k: int) -> I32 | None:
         """Return the labels that have a score, at most ``settings.labels`` whatever ``k`` is."""
-        return self._found(query).ids_NK
+        return self._shortlist_of(query).ids_NK
 
     def alone(self, query: Query, k: int) -> I32 | None:
         """Return the same candidates."""
@@ -152,19 +152,19 @@ class LabelTrees:
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the score of each candidate; 0 for a label that is not among the document's best."""
-        found_NK = scores_of(self._found(query), ids_NK)
+        tree_NK = scores_of(self._shortlist_of(query), ids_NK)
         if self.later is None:
-            return found_NK
+            return tree_NK
         first = self.num_labels - self.later.num_labels
-        late_NK = ids_NK >= first
-        later_ids_NK = np.where(late_NK, ids_NK - first, PAD_ID).astype(np.int32)
-        return np.where(late_NK, self.later.values(query, later_ids_NK), found_NK)
+        is_later_NK = ids_NK >= first
+        later_ids_NK = np.where(is_later_NK, ids_NK - first, PAD_ID).astype(np.int32)
+        return np.where(is_later_NK, self.later.values(query, later_ids_NK), tree_NK)
 
     def figures(self, query: Query) -> dict[str, float]:
         """Return no figures."""
         return {}
 
-    def _found(self, query: Query) -> Shortlist:
+    def _shortlist_of(self, query: Query) -> Shortlist:
         return query.cache.once(("lexical", self), lambda: self.shortlist(self.terms.of_query(query)))
 
     def shortlist(self, terms_NT: Any) -> Shortlist:
@@ -177,16 +177,16 @@ class LabelTrees:
         shape = (size, self.settings.labels)
         ids_NK, scores_NK = np.full(shape, PAD_ID, np.int32), np.full(shape, -np.inf, np.float32)
 
-        def fill(at: int) -> None:
-            start, end = terms_NT.indptr[at : at + 2]
+        def fill(row: int) -> None:
+            start, end = terms_NT.indptr[row : row + 2]
             if start == end:
                 return  # the trees would return frequent labels for an empty text
             ids, scores = self._best(terms_NT.indices[start:end].tolist(), terms_NT.data[start:end].tolist())
-            ids_NK[at, : len(ids)], scores_NK[at, : len(ids)] = ids, scores
+            ids_NK[row, : len(ids)], scores_NK[row, : len(ids)] = ids, scores
 
         if size < _THREADED_FROM:
-            for at in range(size):
-                fill(at)
+            for row in range(size):
+                fill(row)
         else:  # omikuji releases the GIL
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(fill, range(size)))
@@ -195,9 +195,9 @@ class LabelTrees:
     def _best(self, columns: list[int], values: list[float]) -> tuple[I32, F32]:
         """Return the best labels of one text, best first, and their scores."""
         pairs = list(zip(columns, values, strict=True))
-        found = [pair for tree in self.trees for pair in tree.predict(pairs, self.settings.beam, _REACHED)]
-        ids, place = np.unique(np.array([label for label, _ in found], np.int32), return_inverse=True)
-        scores = np.bincount(place, [score for _, score in found], minlength=len(ids)) / len(self.trees)
+        predictions = [pair for tree in self.trees for pair in tree.predict(pairs, self.settings.beam, _REACHED)]
+        ids, place = np.unique(np.array([label for label, _ in predictions], np.int32), return_inverse=True)
+        scores = np.bincount(place, [score for _, score in predictions], minlength=len(ids)) / len(self.trees)
         best = np.argsort(-scores, kind="stable")[: self.settings.labels]
         return ids[best], scores[best].astype(np.float32)
 
@@ -221,10 +221,10 @@ def scores_of(short: Shortlist, ids_NK: I32) -> F32:
     if not len(keys):
         return np.zeros(ids_NK.shape, np.float32)
     order = np.argsort(keys)
-    wanted = rows * width + ids_NK
-    at = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
-    hit = (keys[order][at] == wanted) & (ids_NK != PAD_ID)
-    return np.where(hit, short.scores_NK[short.filled_NK][order][at], 0).astype(np.float32)
+    queries = rows * width + ids_NK
+    positions = np.minimum(np.searchsorted(keys, queries, sorter=order), len(keys) - 1)
+    hit = (keys[order][positions] == queries) & (ids_NK != PAD_ID)
+    return np.where(hit, short.scores_NK[short.filled_NK][order][positions], 0).astype(np.float32)
 
 
 def write_rows(path: Path, terms_NT: Any, truth: LabelMatrix) -> None:
@@ -245,27 +245,30 @@ def _lines(terms_NT: Any, truth: LabelMatrix) -> bytes:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    pairs = (pa.array(part).cast(pa.string()) for part in (terms_NT.indices, terms_NT.data))
+    pairs = (pa.array(column).cast(pa.string()) for column in (terms_NT.indices, terms_NT.data))
     terms = pc.binary_join_element_wise(*pairs, ":")
     labels = pa.array(truth.indices).cast(pa.string())
     rows = [(truth.indptr, labels, ","), (terms_NT.indptr, terms, " ")]
-    parts = [pc.binary_join(pa.ListArray.from_arrays(pa.array(at, pa.int32()), flat), mark) for at, flat, mark in rows]
-    lines = pc.binary_join_element_wise(*parts, " ")
+    fields = [
+        pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat), mark)
+        for offsets, flat, mark in rows
+    ]
+    lines = pc.binary_join_element_wise(*fields, " ")
     text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
     joined: bytes = text[0].as_buffer().to_pybytes()
     return joined + b"\n"
 
 
-def _tree(rows: Path, settings: Lexical) -> Any:
+def _train_tree(rows: Path, settings: Lexical) -> Any:
     """Train one tree on a training file."""
     import omikuji
 
-    how = omikuji.Model.default_hyper_param()
-    how.n_trees = 1
-    how.cluster_balanced, how.cluster_k, how.max_depth = False, settings.clusters, settings.depth
-    how.linear_max_iter, how.cluster_eps = settings.passes, settings.tolerance
+    params = omikuji.Model.default_hyper_param()
+    params.n_trees = 1
+    params.cluster_balanced, params.cluster_k, params.max_depth = False, settings.clusters, settings.depth
+    params.linear_max_iter, params.cluster_eps = settings.passes, settings.tolerance
     with quiet():
-        return _one_thread(omikuji.Model.train_on_data(str(rows), how))
+        return _one_thread(omikuji.Model.train_on_data(str(rows), params))
 
 
 def _load_tree(folder: Path) -> Any:
@@ -288,14 +291,14 @@ def quiet() -> Iterator[None]:
     """Discard stdout and stderr of the process: omikuji logs to one and draws progress bars on the other."""
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = [os.dup(number) for number in (1, 2)]
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    saved = [os.dup(number) for number in (1, 2)]
+    devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         for number in (1, 2):
-            os.dup2(nowhere, number)
+            os.dup2(devnull, number)
         yield
     finally:
-        for number, own in zip((1, 2), kept, strict=True):
-            os.dup2(own, number)
-            os.close(own)
-        os.close(nowhere)
+        for number, descriptor in zip((1, 2), saved, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.close(devnull)

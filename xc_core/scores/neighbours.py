@@ -53,7 +53,7 @@ class Neighbours(Score):
         return Voters(self, part.build(vectors_ND), data.truth)
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
-        """Let the labels exist; no document votes for them."""
+        """Add the labels; no document votes for them."""
         assert isinstance(fitted, Voters)
         truth = fitted.truth
         return Voters(self, fitted.index, LabelMatrix(truth.indptr, truth.indices, truth.num_labels + len(new)))
@@ -83,28 +83,28 @@ class Votes:
     documents: int
     num_labels: int
 
-    def labels(self, most: int) -> I32:
+    def labels(self, limit: int) -> I32:
         """Return the labels with a vote, by document, each once, holes last.
 
-        Of more than ``most`` labels of a document those with the most votes, of equal ones the first.
+        Of more than ``limit`` labels of a document, those with the most votes are kept; of equal ones, the first.
         """
         rows, ids = np.divmod(self.keys_M, self.num_labels)
         counts = np.bincount(rows, minlength=self.documents)
-        if counts.max(initial=0) > most:
-            kept = np.sort(np.lexsort((ids, -self.share_M, rows))[_numbered(counts) < most])
-            rows, ids, counts = rows[kept], ids[kept], np.minimum(counts, most)
+        if counts.max(initial=0) > limit:
+            kept = np.sort(np.lexsort((ids, -self.share_M, rows))[_positions_in_group(counts) < limit])
+            rows, ids, counts = rows[kept], ids[kept], np.minimum(counts, limit)
         out = np.full((self.documents, int(counts.max(initial=0))), PAD_ID, np.int32)
-        out[rows, _numbered(counts)] = ids
+        out[rows, _positions_in_group(counts)] = ids
         return out
 
     def of(self, ids_BK: I32) -> F32:
         """Return each candidate's share of its document's votes, between 0 and 1; 0 for a hole."""
         if not len(self.keys_M):
             return np.zeros(ids_BK.shape, np.float32)
-        wanted = np.arange(len(ids_BK))[:, None] * np.int64(self.num_labels) + ids_BK
-        at = np.minimum(np.searchsorted(self.keys_M, wanted), len(self.keys_M) - 1)
-        found = (self.keys_M[at] == wanted) & (ids_BK != PAD_ID)
-        return np.where(found, self.share_M[at], 0).astype(np.float32)
+        queries = np.arange(len(ids_BK))[:, None] * np.int64(self.num_labels) + ids_BK
+        positions = np.minimum(np.searchsorted(self.keys_M, queries), len(self.keys_M) - 1)
+        voted = (self.keys_M[positions] == queries) & (ids_BK != PAD_ID)
+        return np.where(voted, self.share_M[positions], 0).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +134,10 @@ class Voters(FittedScore):
         It is no ``recall``, for which a recipe has a minimum: a vote without a few of its documents is nearly the same.
         A validation document that the index has too finds itself.
         """
-        asked_BD, nearest = query.doc_ND[:_MEASURED], self.settings.nearest
-        measured = len(asked_BD) and not isinstance(self.index, ExactIndex)
-        true = exact_search(self.index, asked_BD, nearest) if measured else None
-        return {} if true is None else {"document_recall": recall(self.index.search(asked_BD, nearest), true)}
+        query_BD, nearest = query.doc_ND[:_MEASURED], self.settings.nearest
+        measured = len(query_BD) and not isinstance(self.index, ExactIndex)
+        exact = exact_search(self.index, query_BD, nearest) if measured else None
+        return {} if exact is None else {"document_recall": recall(self.index.search(query_BD, nearest), exact)}
 
     def save(self, folder: Path) -> None:
         """Write the index and the labels."""
@@ -166,6 +166,6 @@ class Voters(FittedScore):
         return rows[voter], labels.astype(np.int64), weights_BK[rows, columns][voter]
 
 
-def _numbered(counts_B: I64) -> I64:
+def _positions_in_group(counts_B: I64) -> I64:
     """Return 0, 1, ... for the members of each of B groups."""
     return ragged_positions(np.zeros(len(counts_B), np.int64), counts_B)

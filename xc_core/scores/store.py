@@ -40,27 +40,27 @@ class Scores:
         """Open and verify the artefact at ``folder``; raise MissingError, CorruptError."""
         artifacts.verify(folder, kind=cls.kind)
         content = json.loads((folder / _CONTENT).read_text("utf-8"))
-        made = [Fold(**fold) for fold in content["folds"]]
-        return cls(folder, _parts(content["scores"]), made, content["figures"])
+        folds = [Fold(**fold) for fold in content["folds"]]
+        return cls(folder, _read_scores(content["scores"]), folds, content["figures"])
 
     def fitted(self, fold: str = FINAL) -> dict[str, FittedScore]:
         """Return the scores of a fold; raise CorruptError if they have different numbers of labels."""
-        return _opened(self.parts, {name: self._place(name, fold) for name in self.parts})
+        return _open_all(self.parts, {name: self._folder_of(name, fold) for name in self.parts})
 
-    def _place(self, name: str, fold: str) -> Path:
+    def _folder_of(self, name: str, fold: str) -> Path:
         return self.folder / (fold if self.parts[name].per_fold else FINAL) / name
 
     def pack(self, folder: Path) -> None:
         """Link the final fold's scores into a new folder of a packed model; ``open_packed`` reads it."""
         folder.mkdir()
         for name in self.parts:
-            shutil.copytree(self._place(name, FINAL), folder / name, copy_function=link_file)
+            shutil.copytree(self._folder_of(name, FINAL), folder / name, copy_function=link_file)
         (folder / _CONTENT).write_text(json.dumps({"scores": _plain(self.parts)}, indent=1) + "\n", "utf-8")
 
     @property
     def recalls(self) -> dict[str, float]:
         """Recall of the index by score, for scores that measure it."""
-        return {name: found["recall"] for name, found in self.figures.items() if "recall" in found}
+        return {name: figures["recall"] for name, figures in self.figures.items() if "recall" in figures}
 
 
 def open_packed(folder: Path) -> dict[str, FittedScore]:
@@ -68,8 +68,8 @@ def open_packed(folder: Path) -> dict[str, FittedScore]:
 
     Raises CorruptError if they have different numbers of labels.
     """
-    parts = _parts(json.loads((folder / _CONTENT).read_text("utf-8"))["scores"])
-    return _opened(parts, {name: folder / name for name in parts})
+    scores = _read_scores(json.loads((folder / _CONTENT).read_text("utf-8"))["scores"])
+    return _open_all(scores, {name: folder / name for name in scores})
 
 
 @dataclass
@@ -86,24 +86,24 @@ class ScoresWriter:
         folder.mkdir(parents=True)
         whole(name, fitted).save(folder)
 
-    def finish(self, made: list[Fold]) -> None:
+    def finish(self, folds: list[Fold]) -> None:
         """Write ``scores.json``; call it last."""
         content = {
             "scores": _plain(self.parts),
-            "folds": [asdict(fold) for fold in made],
+            "folds": [asdict(fold) for fold in folds],
             "figures": self.figures,
         }
         self.build.json(_CONTENT, content)
         self.build.facts |= {"scores": list(self.parts), "figures": self.figures}
 
 
-def _plain(parts: Mapping[str, Score]) -> list[list[Any]]:
+def _plain(scores: Mapping[str, Score]) -> list[list[Any]]:
     """Return a list of names and settings; the keys of a JSON object would lose their order."""
-    return [[name, plain(part)] for name, part in parts.items()]
+    return [[name, plain(score)] for name, score in scores.items()]
 
 
-def _parts(content: list[list[Any]]) -> dict[str, Score]:
-    return {name: changed(SCORES[part[KIND]](), part, f"scores.{name}") for name, part in content}
+def _read_scores(content: list[list[Any]]) -> dict[str, Score]:
+    return {name: changed(SCORES[settings[KIND]](), settings, f"scores.{name}") for name, settings in content}
 
 
 def whole(name: str, fitted: FittedScore) -> FittedScore:
@@ -119,9 +119,9 @@ def whole(name: str, fitted: FittedScore) -> FittedScore:
     return fitted
 
 
-def _opened(parts: dict[str, Score], places: dict[str, Path]) -> dict[str, FittedScore]:
-    fitted = {name: whole(name, part.open(places[name])) for name, part in parts.items()}
-    sizes = {name: score.num_labels for name, score in fitted.items()}
+def _open_all(scores: dict[str, Score], folders: dict[str, Path]) -> dict[str, FittedScore]:
+    fitted = {name: whole(name, score.open(folders[name])) for name, score in scores.items()}
+    sizes = {name: fitted_score.num_labels for name, fitted_score in fitted.items()}
     if len(set(sizes.values())) > 1:
         raise CorruptError(
             f"scores of different numbers of labels: {', '.join(f'{name} {size}' for name, size in sizes.items())}",

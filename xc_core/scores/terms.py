@@ -81,21 +81,21 @@ class Terms:
         require("scikit-learn", "sklearn")
         from sklearn.preprocessing import normalize
 
-        split = _parts_of if settings.characters else _words_of
-        found = count_ngrams(
+        split = _character_ngrams if settings.characters else _words_of
+        counts = count_ngrams(
             texts,
             lambda text: split(_composed(text).lower(), settings),
             ngrams=1 if settings.characters else settings.ngrams,
             min_documents=settings.min_documents,
             limit=settings.terms,
         )
-        if not found.names:
+        if not counts.names:
             raise nothing_to_learn(settings)
-        rows_NT = found.texts_NT
-        documents_T = np.bincount(rows_NT.indices, minlength=len(found.names)).astype(np.float32)
+        rows_NT = counts.texts_NT
+        documents_T = np.bincount(rows_NT.indices, minlength=len(counts.names)).astype(np.float32)
         idf_T = np.log(np.float32(1 + rows_NT.shape[0]) / (documents_T + 1)) + 1
         rows_NT.data = (np.log(rows_NT.data) + 1) * idf_T[rows_NT.indices]
-        return cls(settings, found.names, idf_T), normalize(rows_NT, copy=False)
+        return cls(settings, counts.names, idf_T), normalize(rows_NT, copy=False)
 
     @classmethod
     def of(cls, data: ScoreData, settings: TermSettings) -> tuple[Terms, Any]:
@@ -128,11 +128,11 @@ class Terms:
 
     def terms_of(self, text: str) -> list[str]:
         """Return the terms of a text, those of other texts too, as scikit-learn's analyser does."""
-        split = _parts_of if self.settings.characters else _terms_of
+        split = _character_ngrams if self.settings.characters else _word_ngrams
         return split((_composed(text) if self.composed else text).lower(), self.settings)
 
     @cached_property
-    def _reader(self) -> tuple[dict[str, int], F32]:
+    def _columns_and_idf(self) -> tuple[dict[str, int], F32]:
         """The column of each term, and inverse document frequencies."""
         return {name: column for column, name in enumerate(self.names)}, self.idf_T.astype(np.float32)
 
@@ -147,10 +147,11 @@ class Terms:
         """
         from scipy.sparse import csr_matrix
 
-        column_of, idf_T = self._reader
-        found = [sorted(Counter(column_of[t] for t in self.terms_of(text) if t in column_of).items()) for text in texts]
-        size_N = np.array([len(counts) for counts in found], np.int64)
-        pairs = np.array([*chain.from_iterable(found)], np.int32).reshape(-1, 2)
+        column_of, idf_T = self._columns_and_idf
+        columns_by_text = ((column_of[t] for t in self.terms_of(text) if t in column_of) for text in texts)
+        counts_by_text = [sorted(Counter(columns).items()) for columns in columns_by_text]
+        size_N = np.array([len(counts) for counts in counts_by_text], np.int64)
+        pairs = np.array([*chain.from_iterable(counts_by_text)], np.int32).reshape(-1, 2)
         column_M, count_M = pairs[:, 0], pairs[:, 1].astype(np.float32)
         value_M = (np.log(count_M) + 1) * idf_T[column_M]
         row_M = np.repeat(np.arange(len(texts)), size_N)
@@ -184,11 +185,11 @@ class Terms:
 
 def _each_text(data: ScoreData) -> Iterator[str]:
     """Yield the texts of documents, then of labels."""
-    truth, found = data.truth, 0
-    for found, text in enumerate(chain(data.each_text(), data.label_texts()), 1):  # noqa: B007
+    truth, count = data.truth, 0
+    for count, text in enumerate(chain(data.each_text(), data.label_texts()), 1):  # noqa: B007
         yield text
-    if found != len(truth) + truth.num_labels:
-        raise ValueError(f"{found} texts for {len(truth)} documents and {truth.num_labels} labels")
+    if count != len(truth) + truth.num_labels:
+        raise ValueError(f"{count} texts for {len(truth)} documents and {truth.num_labels} labels")
 
 
 def _composed(text: str) -> str:
@@ -200,18 +201,18 @@ def _words_of(text: str, settings: TermSettings) -> list[str]:
     return _WORD.findall(text)
 
 
-def _terms_of(text: str, settings: TermSettings) -> list[str]:
+def _word_ngrams(text: str, settings: TermSettings) -> list[str]:
     """Return words, and runs of up to ``ngrams`` of them, as scikit-learn does."""
     words = _words_of(text, settings)
     sizes = range(2, min(settings.ngrams, len(words)) + 1)
-    return words + [" ".join(words[at : at + size]) for size in sizes for at in range(len(words) - size + 1)]
+    return words + [" ".join(words[start : start + size]) for size in sizes for start in range(len(words) - size + 1)]
 
 
-def _parts_of(text: str, settings: TermSettings) -> list[str]:
+def _character_ngrams(text: str, settings: TermSettings) -> list[str]:
     """Return the runs of characters of each word, with a space before and after it, as scikit-learn does."""
     size = settings.characters
     padded = (f" {word} " for word in text.split())
-    return [word[at : at + size] for word in padded for at in range(max(len(word) - size, 0) + 1)]
+    return [word[start : start + size] for word in padded for start in range(max(len(word) - size, 0) + 1)]
 
 
 def _vectorizer(settings: TermSettings, terms: list[str], *, composed: bool) -> Any:

@@ -82,8 +82,8 @@ class VectorScore(FittedScore):
 
     def alone(self, query: Query, k: int) -> I32 | None:
         """Return the ``k`` labels with the highest values: by the index if it is over these vectors, else exactly."""
-        own = self.index is not None and not self.joined
-        return self.candidates(query, k) if own else self._search(self._exact, query, k)
+        searches_own_vectors = self.index is not None and not self.joined
+        return self.candidates(query, k) if searches_own_vectors else self._search(self._exact, query, k)
 
     @cached_property
     def _exact(self) -> ExactIndex:
@@ -93,13 +93,13 @@ class VectorScore(FittedScore):
     def _search(self, index: Index, query: Query, k: int) -> I32:
         """Search once per query, for all callers."""
         key = ("vectors", id(self), index is self.index, k)
-        return query.cache.once(key, lambda: index.search(self._asked(query), k).ids_NK)
+        return query.cache.once(key, lambda: index.search(self._query_vectors(query), k).ids_NK)
 
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the inner product of each document with each of its candidates."""
-        return candidate_products(self._asked(query), ids_NK, self.vectors_LD)
+        return candidate_products(self._query_vectors(query), ids_NK, self.vectors_LD)
 
-    def _asked(self, query: Query) -> F32:
+    def _query_vectors(self, query: Query) -> F32:
         """Return the documents' vectors, with a last coordinate of 1 if the label vectors have a bias."""
         doc_ND = query.doc_ND
         if doc_ND.shape[1] + 1 != self.vectors_LD.shape[1]:
@@ -115,15 +115,15 @@ class VectorScore(FittedScore):
             return {}
         if isinstance(self.index, HasAlwaysExact) and self.index.always_exact:
             return {"recall": 1.0}
-        asked_ND = self._asked(query)[:ALONE]
+        query_ND = self._query_vectors(query)[:ALONE]
         if self.searched_LD is None:
-            true = exact_search(self.index, asked_ND, _RECALL_AT)
+            exact = exact_search(self.index, query_ND, _RECALL_AT)
         else:
-            true = Exact().build(self.searched_LD).search(asked_ND, _RECALL_AT)
-        if true is None:
+            exact = Exact().build(self.searched_LD).search(query_ND, _RECALL_AT)
+        if exact is None:
             return {}
-        found = Shortlist.stack([self.index.search(asked_D[None], _RECALL_AT) for asked_D in asked_ND])
-        return {"recall": recall(found, true)}
+        found = Shortlist.stack([self.index.search(query_D[None], _RECALL_AT) for query_D in query_ND])
+        return {"recall": recall(found, exact)}
 
     def extended(self, vectors_ND: F32, searched_LD: F32 | None = None) -> VectorScore:
         """Return the score with more labels, whose vectors are ``vectors_ND``.

@@ -1,4 +1,4 @@
-"""What a step of M1 keeps and is given: the banks of latest vectors, and a batch that is ready to be encoded."""
+"""The banks of latest vectors that the steps of M1 update, and a batch that is ready for its step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xc_core.distributed import World
 from xc_core.encoders import Encoder, Passes, embed_rows
 from xc_core.sampling import Pool
 from xc_core.shapes import F32, I64
-from xc_core.train.parallel import ours
+from xc_core.train.parallel import local_rows
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Bank:
         """Return a bank of zeros; an empty one that stays empty if it is not ``kept``."""
         return cls(torch.zeros((size if kept else 0, width), device=device), kept)
 
-    def write(self, at_B: I64, vectors_BD: Tensor) -> None:
-        """Replace the vectors of the texts ``at_B``, if they are kept; nothing waits for the device."""
+    def write(self, rows_B: I64, vectors_BD: Tensor) -> None:
+        """Replace the vectors of the texts ``rows_B``, if they are kept; nothing waits for the device."""
         if self.kept:
-            self.rows_ND[put(at_B, self.rows_ND.device)] = vectors_BD.to(self.rows_ND.device)
+            self.rows_ND[put(rows_B, self.rows_ND.device)] = vectors_BD.to(self.rows_ND.device)
 
     def numpy(self) -> F32:
         """Return all vectors: the same memory on a CPU, a copy of a bank on a card."""
-        found: F32 = self.rows_ND.cpu().numpy()
-        return found
+        vectors_ND: F32 = self.rows_ND.cpu().numpy()
+        return vectors_ND
 
     def load(self, rows_ND: Tensor) -> None:
         """Restore saved vectors, if they are kept; earlier versions saved zeros behind those of label texts too."""
@@ -66,27 +66,27 @@ Write = Callable[[I64, Tensor], None]
 
 
 @dataclass(frozen=True)
-class _PassedOn:
-    """Passes vectors on as they come, so that there is no array of all of them."""
+class _WriteThrough:
+    """Hands vectors to ``write`` as soon as they are computed, so that there is no array of all of them."""
 
     write: Write
     device: torch.device
 
-    def __setitem__(self, at_B: I64, vectors_BD: F32) -> None:
-        self.write(at_B, put(vectors_BD, self.device))
+    def __setitem__(self, rows_B: I64, vectors_BD: F32) -> None:
+        self.write(rows_B, put(vectors_BD, self.device))
 
 
-def encode_all(encoder: Encoder, store: Tokens, rows_N: I64, write: Write, what: str, world: World) -> None:
+def encode_all(encoder: Encoder, store: Tokens, rows_N: I64, write: Write, title: str, world: World) -> None:
     """Encode all texts, each process a part of them, and call ``write`` in all processes for parts of the vectors.
 
-    ``what`` is the title of the progress bar.
+    ``title`` is that of the progress bar.
     """
     if world.size == 1:
-        embed_rows(encoder, store, rows_N, _PassedOn(write, encoder.device), what)
+        embed_rows(encoder, store, rows_N, _WriteThrough(write, encoder.device), title)
         return
-    own_N, shard = ours(rows_N, world), Shard(world, len(rows_N))
-    own_ND = np.empty((len(own_N), encoder.width), np.float32)
-    embed_rows(encoder, store, own_N, own_ND, what)
-    for at in blocks(-(-len(rows_N) // world.size), encoder.width * world.size):
-        vectors = put(shard.together(torch.from_numpy(own_ND[at]), at).numpy(), encoder.device)
-        write(at.start * world.size + np.arange(len(vectors)), vectors)
+    local_N, shard = local_rows(rows_N, world), Shard(world, len(rows_N))
+    local_ND = np.empty((len(local_N), encoder.width), np.float32)
+    embed_rows(encoder, store, local_N, local_ND, title)
+    for block in blocks(-(-len(rows_N) // world.size), encoder.width * world.size):
+        vectors = put(shard.gather(torch.from_numpy(local_ND[block]), block).numpy(), encoder.device)
+        write(block.start * world.size + np.arange(len(vectors)), vectors)

@@ -82,26 +82,26 @@ class Checkpoints:
         self.wait()
         started = time.monotonic()
         first = not self._links or not task.tables() or sum(self._bytes[1:]) > self._bytes[0]
-        after = "" if first else artifacts.read_manifest(self._links[-1]).digest()
+        previous = "" if first else artifacts.read_manifest(self._links[-1]).digest()
         folder = self.folder if first else self.folder / f"{len(self._links):04d}"
         state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
-        texts = {_HISTORY: history.as_dict(), _POSITION: state | ({"after": after} if after else {})}
-        parts, state_of = _rows(task, self.world, since_start=first), _whole(task)
+        contents = {_HISTORY: history.as_dict(), _POSITION: state | ({"after": previous} if previous else {})}
+        parts, tensors = _changed_rows(task, self.world, since_start=first), _without_rows(task)
         size = _changed_bytes(task, since_start=first) + sum(
-            value.nbytes for value in filter(_large, state_of.values())
+            value.nbytes for value in filter(_is_large, tensors.values())
         )
         beside = beside and self.world.size == 1 and size <= _BESIDE
-        whole = _on_cpu(state_of, copies=beside)
+        saved_tensors = _on_cpu(tensors, copies=beside)
         self._links = [folder] if first else [*self._links, folder]
 
         def write(rows: Iterator[Tensors]) -> None:
             with artifacts.building(folder, kind=KIND) as build:
-                save_file(whole, build.path / _STATE)
+                save_file(saved_tensors, build.path / _STATE)
                 for number, part in enumerate(rows):
                     save_file(part, build.path / _ROWS.replace("*", f"{number:05d}"))
-                for name, content in texts.items():
+                for name, content in contents.items():
                     build.json(name, content)
-            self._written(folder, started)
+            self._record_link(folder, started)
 
         if self.world.size > 1:
             self._write_together(write, parts, folder, started)
@@ -115,7 +115,7 @@ class Checkpoints:
         for table in task.tables().values():
             table.changed_L.zero_()
 
-    def _written(self, folder: Path, started: float) -> None:
+    def _record_link(self, folder: Path, started: float) -> None:
         bytes_ = artifacts.read_manifest(folder).bytes
         self._bytes = [bytes_] if folder == self.folder else [*self._bytes, bytes_]
         self._saved, self._cost = time.monotonic(), time.monotonic() - started
@@ -124,9 +124,9 @@ class Checkpoints:
         self, write: Callable[[Iterator[Tensors]], None], parts: Iterator[Tensors], folder: Path, started: float
     ) -> None:
         """Write the rows of all processes; the first one holds one part of each at a time."""
-        rows = _of_all(self.world, parts)
+        rows = _gather_parts(self.world, parts)
 
-        def written() -> None:
+        def write_rows() -> None:
             try:
                 write(rows)
             except Exception:
@@ -135,9 +135,9 @@ class Checkpoints:
 
         if not self.world.first:
             deque(rows, maxlen=0)
-        self.world.by_first(written)
+        self.world.by_first(write_rows)
         if not self.world.first:
-            self._written(folder, started)
+            self._record_link(folder, started)
 
     def wait(self) -> None:
         """Wait for a checkpoint that is being written beside the training; raise its error."""
@@ -162,15 +162,15 @@ class Checkpoints:
             report(f"{task.name}: the checkpoint is of other parameters or inputs, starting from the beginning")
             return Position(), History()
         self._links, self._bytes = [self.folder], [manifest.bytes]
-        self._follow(task, manifest.digest())
-        before_chains, last = _load(task, self._links), self._links[-1]
-        if before_chains:
+        self._follow_links(task, manifest.digest())
+        has_all_rows, last = _load_chain(task, self._links), self._links[-1]
+        if has_all_rows:
             self._links = []
         position = Position(**_position(last)["position"])
         report(f"{task.name}: resuming at epoch {position.epoch}, batch {position.batch} (step {position.step})")
         return position, History(**json.loads((last / _HISTORY).read_text("utf-8")))
 
-    def _follow(self, task: Task, digest: str) -> None:
+    def _follow_links(self, task: Task, digest: str) -> None:
         """Add the links after the first one, up to one that is absent, damaged or of an older chain."""
         while True:
             folder = self.folder / f"{len(self._links):04d}"
@@ -197,29 +197,29 @@ def _position(folder: Path) -> dict[str, Any]:
     return state
 
 
-def _whole(task: Task) -> Tensors:
-    """Return the state without what the tables have per row."""
+def _without_rows(task: Task) -> Tensors:
+    """Return the state of a task without the tensors that its tables have per row."""
     rows = {f"{prefix}{name}" for prefix, table in task.tables().items() for name in table.per_row()}
     return {name: value for name, value in task.tensors().items() if name not in rows}
 
 
-def _large(value: Tensor) -> bool:
+def _is_large(value: Tensor) -> bool:
     return value.nbytes >= _LARGE
 
 
 def _on_cpu(tensors: Tensors, *, copies: bool) -> Tensors:
-    """Return tensors that can be saved, copies without ``copies`` only of small ones and of what is on a card.
+    """Return tensors that can be saved. Without ``copies``, large tensors on the CPU are returned as they are.
 
     Two names of one tensor get a copy each: safetensors refuses memory that is shared.
     """
-    found, kept = {}, set()
+    savable, reused = {}, set()
     for name, value in tensors.items():
-        own = value.detach().contiguous()
-        itself = not copies and own.is_cpu and _large(own) and own.untyped_storage().data_ptr() not in kept
-        if itself:
-            kept.add(own.untyped_storage().data_ptr())
-        found[name] = own if itself else own.to(CPU.torch, copy=True)
-    return found
+        tensor = value.detach().contiguous()
+        reuse = not copies and tensor.is_cpu and _is_large(tensor) and tensor.untyped_storage().data_ptr() not in reused
+        if reuse:
+            reused.add(tensor.untyped_storage().data_ptr())
+        savable[name] = tensor if reuse else tensor.to(CPU.torch, copy=True)
+    return savable
 
 
 def _changed_bytes(task: Task, *, since_start: bool) -> int:
@@ -227,7 +227,7 @@ def _changed_bytes(task: Task, *, since_start: bool) -> int:
     return sum(int(table.changed(since_start).sum()) * table.row_bytes for table in task.tables().values())
 
 
-def _rows(task: Task, world: World, *, since_start: bool) -> Iterator[Tensors]:
+def _changed_rows(task: Task, world: World, *, since_start: bool) -> Iterator[Tensors]:
     """Yield the rows that changed, with their labels, in parts; of a table that all processes have, in the first."""
     for prefix, table in task.tables().items():
         if table.shard.whole and not world.first:
@@ -240,16 +240,16 @@ def _rows(task: Task, world: World, *, since_start: bool) -> Iterator[Tensors]:
             }
 
 
-def _of_all(world: World, parts: Iterator[Tensors]) -> Iterator[Tensors]:
+def _gather_parts(world: World, parts: Iterator[Tensors]) -> Iterator[Tensors]:
     """Yield the parts of all processes in the first one, nothing in the others. All processes go through it."""
     ended = False
     while not ended:
         part = next(parts, None)
         ended = all(world.everyone(part is None))
-        yield from (each for each in world.to_first(part) if each is not None)
+        yield from (p for p in world.to_first(part) if p is not None)
 
 
-def _load(task: Task, links: list[Path]) -> bool:
+def _load_chain(task: Task, links: list[Path]) -> bool:
     """Put the rows of all ``links`` into the task's tables, in order, and load the rest from the last one.
 
     Return True for a checkpoint from before there were chains: it has all rows among the rest.
@@ -267,10 +267,10 @@ def _load(task: Task, links: list[Path]) -> bool:
         places = torch.from_numpy(table.shard.places(labels))[rows]
         for name, value in table.per_row().items():
             if f"{prefix}{name}" in part:  # averages may have begun later
-                found = part[f"{prefix}{name}"][rows]
-                value.index_copy_(0, places.to(value.device), found.to(value.device))
+                values = part[f"{prefix}{name}"][rows]
+                value.index_copy_(0, places.to(value.device), values.to(value.device))
         table.filled |= bool((part[f"{prefix}steps"] == 0).any())  # rows that were filled before the first step
         table.changed_L.zero_()
-    own = {f"{p}{name}": value for p, table in task.tables().items() for name, value in table.per_row().items()}
-    task.load(own | tensors)
-    return not own.keys().isdisjoint(tensors)
+    per_row = {f"{p}{name}": value for p, table in task.tables().items() for name, value in table.per_row().items()}
+    task.load(per_row | tensors)
+    return not per_row.keys().isdisjoint(tensors)

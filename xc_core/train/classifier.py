@@ -33,7 +33,7 @@ from xc_core.sampling import (
 from xc_core.seeds import torch_generator
 from xc_core.shapes import F32, I64
 from xc_core.train.parallel import check_draws
-from xc_core.train.state import part
+from xc_core.train.state import tensors_under
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +120,8 @@ def table_task(
     if bias is not None:
         bias.to(table.rows_LD.device)
     head = TableHead(table, settings.loss.build(), settings.loss.divisor, bias=bias, shard=shard)
-    for each in head.tables:
-        each.shard = shard
+    for label_table in head.tables:
+        label_table.shard = shard
     return ClassifierTask(
         data,
         head,
@@ -159,9 +159,9 @@ class ClassifierTask:
 
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``, as positions of documents."""
-        found = self.order.batches(epoch)
-        self.epoch_steps = max(len(found), 1)
-        return found
+        batches = self.order.batches(epoch)
+        self.epoch_steps = max(len(batches), 1)
+        return batches
 
     def learnable(self, docs_B: I64, step: int) -> bool:
         """Return True if a document of the batch has a positive to learn from and a negative."""
@@ -181,8 +181,8 @@ class ClassifierTask:
             for table in self.head.tables:
                 table.average()
         pool, doc_BD = ready or self.prepare(docs_B, step)
-        found = self.head.descend(doc_BD, pool, docs_B, scale)
-        return found.loss, found.count
+        descent = self.head.descend(doc_BD, pool, docs_B, scale)
+        return descent.loss, descent.count
 
     def tensors(self) -> dict[str, Tensor]:
         """Return rows, optimiser state, and the state of loss, order and negatives."""
@@ -198,6 +198,6 @@ class ClassifierTask:
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""
-        self.head.load(part(tensors, "head/"))
-        self.order.load({name: value.numpy() for name, value in part(tensors, "order/").items()})
-        self.negatives.load({name: value.numpy() for name, value in part(tensors, "negatives/").items()})
+        self.head.load(tensors_under(tensors, "head/"))
+        self.order.load({name: value.numpy() for name, value in tensors_under(tensors, "order/").items()})
+        self.negatives.load({name: value.numpy() for name, value in tensors_under(tensors, "negatives/").items()})

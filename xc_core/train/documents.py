@@ -53,9 +53,9 @@ class EncoderData:
         Source: ASTRA (004), section 3.2, and Renee: label texts as training points.
         """
         texts = len(documents) + np.arange(len(labels), dtype=np.int64)
-        both = Joined(documents, labels, documents.pad_id)
+        joined = Joined(documents, labels, documents.pad_id)
         rows = np.concatenate([rows_N, texts])
         size = len(labels)
         if filters is not None:
             filters = filters.above(LabelMatrix.none(size, size))
-        return cls(both, labels, rows, truth.above(LabelMatrix.identity(size)), filters, augmented=True)
+        return cls(joined, labels, rows, truth.above(LabelMatrix.identity(size)), filters, augmented=True)

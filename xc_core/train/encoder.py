@@ -30,8 +30,8 @@ from xc_core.train.frozen import with_states
 from xc_core.train.heads import Batch, Head
 from xc_core.train.label_vectors import EncoderLabelVectors
 from xc_core.train.optim import EncoderOptimizer
-from xc_core.train.parallel import check_draws, gathered, ours
-from xc_core.train.state import diverged, part
+from xc_core.train.parallel import check_draws, gathered, local_rows
+from xc_core.train.state import diverged, tensors_under
 
 RADIUS: Final = 0.8
 """Hardness radius r of the figures of Theorem 1 that a training logs, a distance between unit vectors (0.8 is a cosine
@@ -94,8 +94,8 @@ class EncoderTask:
     @property
     def keeps_states(self) -> bool:
         """True if it saves time to compute layers that are not trained once: on a CPU, in one process (a guess)."""
-        alone = self.world.size == 1 and self.encoder.device.type == "cpu"
-        return alone and self.settings.repeats and self.encoder.frozen_width > 0
+        on_one_cpu = self.world.size == 1 and self.encoder.device.type == "cpu"
+        return on_one_cpu and self.settings.repeats and self.encoder.frozen_width > 0
 
     def keep_states(self, folder: Path, timed: int | None = None) -> None:
         """Compute the layers that are not trained once for all texts, if that saves time; steps read their states.
@@ -129,18 +129,18 @@ class EncoderTask:
     def start_epoch(self, epoch: int) -> dict[str, float]:
         """Cluster documents and search hard negatives if due; measure Theorem 1 on new clusters."""
         if epoch == 0:
-            self._begin()
-        read = self.settings.order.reads(epoch) or self.settings.negatives.reads(epoch)
-        vectors_ND = self.bank_ND if read else np.empty((0, self.encoder.width), np.float32)
+            self._initialise()
+        reads_vectors = self.settings.order.reads(epoch) or self.settings.negatives.reads(epoch)
+        vectors_ND = self.bank_ND if reads_vectors else np.empty((0, self.encoder.width), np.float32)
         mined = self.negatives.refresh(epoch, vectors_ND, self.vectors)
         figures = self.order.refresh(epoch, vectors_ND)
         check_draws(self.world, self.order, self.negatives, epoch)
         clusters = self.order.clusters()
         if figures and clusters is not None and self.head.reads_texts:
-            figures |= self._theorem(epoch, clusters)
+            figures |= self._theorem_figures(epoch, clusters)
         return figures | mined | (self._gradient_errors() if mined and (epoch or self.fill_banks) else {})
 
-    def _theorem(self, epoch: int, clusters: tuple[I64, I64]) -> dict[str, float]:
+    def _theorem_figures(self, epoch: int, clusters: tuple[I64, I64]) -> dict[str, float]:
         """Return the figures of Theorem 1 on new clusters, and the share of hard labels that the epoch's pools miss.
 
         Labels that no batch has drawn yet have no vector and are left out.
@@ -150,7 +150,7 @@ class EncoderTask:
         if self.encoder.config.heads > 1:
             docs = Computed(
                 (len(bank_ND), labels.shape[1]),
-                lambda at: self.encoder.views(torch.from_numpy(bank_ND[at]))[0].numpy(),
+                lambda rows: self.encoder.views(torch.from_numpy(bank_ND[rows]))[0].numpy(),
             )
         seen_L, used_L = np.any(labels, axis=1), self.data.truth.frequency_L() > 0
         truth, seed = self.data.truth.only(seen_L), self.settings.seed
@@ -171,35 +171,35 @@ class EncoderTask:
             np.sort(random.choice(n, min(k, n), replace=False)) for n, k in ((size, _SAMPLE), (rows, _ROWS))
         )
         vectors = self.encoder.views(self.documents.rows_ND[put(docs, self.encoder.device)])[1]
-        whole = PairPool(self.data.truth.rows(docs), self.negatives.known.rows(docs))
+        all_labels = PairPool(self.data.truth.rows(docs), self.negatives.known.rows(docs))
         figures: dict[str, float] = {}
         for name, source in sources.items():
             drawn = [source.pool(docs, -1 - draw) for draw in range(_DRAWS)]
-            figures |= gradient_error(head, vectors, docs, drawn, whole, labels).as_dict(name)
+            figures |= gradient_error(head, vectors, docs, drawn, all_labels, labels).as_dict(name)
         return figures
 
     @property
     def vectors(self) -> EncoderLabelVectors:
         """The vectors of all labels."""
-        alone = self.data.augmented and not self.head.reads_texts
+        texts_in_documents = self.data.augmented and not self.head.reads_texts
         labels = self.data.truth.num_labels
-        return EncoderLabelVectors(self.encoder, self.head, self.texts, self.documents, alone, labels)
+        return EncoderLabelVectors(self.encoder, self.head, self.texts, self.documents, texts_in_documents, labels)
 
-    def _begin(self) -> None:
+    def _initialise(self) -> None:
         """Fill the banks if parts need vectors before the first step; initialise rows with vectors of label texts."""
         rows = self.head.rows.table if self.head.rows is not None else None
-        start = rows is not None and rows.config.start == "text"
+        from_texts = rows is not None and rows.config.start == "text"
         encoder, data = self.encoder, self.data
         if self.fill_banks and self.documents.kept:
             encode_all(encoder, data.documents, data.rows_N, self.documents.write, "encoding documents", self.world)
-        if not (start or (self.fill_banks and self.texts.kept)):
+        if not (from_texts or (self.fill_banks and self.texts.kept)):
             return
 
-        def write(at_B: I64, vectors_BD: Tensor) -> None:
+        def write(labels_B: I64, vectors_BD: Tensor) -> None:
             first_BD, second_BD = encoder.views(vectors_BD)
-            self.texts.write(at_B, first_BD)
-            if rows is not None and start:
-                rows.put(put(at_B, rows.rows_LD.device), second_BD)
+            self.texts.write(labels_B, first_BD)
+            if rows is not None and from_texts:
+                rows.put(put(labels_B, rows.rows_LD.device), second_BD)
 
         labels = np.arange(data.truth.num_labels, dtype=np.int64)
         encode_all(encoder, data.labels, labels, write, "encoding labels", self.world)
@@ -218,12 +218,13 @@ class EncoderTask:
         An encoder that does not compute padding gets both at once: half the operations to start.
         """
         encoder, data, pool = self.encoder, self.data, self.negatives.pool(docs_B, step)
-        own_B, own_U = data.rows_N[ours(docs_B, self.world)], ours(pool.labels_U, self.world)
+        local_B, local_U = data.rows_N[local_rows(docs_B, self.world)], local_rows(pool.labels_U, self.world)
         if self.head.reads_once and encoder.skips_padding and not self.settings.cache:
-            both, rows = Joined(data.documents, data.labels, 0), np.concatenate([own_B, len(data.documents) + own_U])
-            return Ready(pool, Passes.of(encoder, both, rows), None, len(own_B))
-        texts = Passes.of(encoder, data.labels, own_U) if self.head.reads_once else None
-        return Ready(pool, Passes.of(encoder, data.documents, own_B), texts, len(own_B))
+            joined = Joined(data.documents, data.labels, 0)
+            rows = np.concatenate([local_B, len(data.documents) + local_U])
+            return Ready(pool, Passes.of(encoder, joined, rows), None, len(local_B))
+        texts = Passes.of(encoder, data.labels, local_U) if self.head.reads_once else None
+        return Ready(pool, Passes.of(encoder, data.documents, local_B), texts, len(local_B))
 
     def step(self, docs_B: I64, step: int, scale: float, ready: Ready | None = None) -> tuple[Tensor, Tensor]:
         """Encode the batch, score it against its pool, take a step, and save the vectors in the banks.
@@ -233,12 +234,12 @@ class EncoderTask:
         ready = ready or self.prepare(docs_B, step)
         with self.encoder.autocast():
             cached = Cached(self.encoder, ready.documents) if self.settings.cache else None
-            own_MD = encode_passes(self.encoder, ready.documents) if cached is None else cached.vectors_UD
-        own_BD, own_UD = own_MD[: ready.num_documents], own_MD[ready.num_documents :]
-        doc_BD = gathered(own_BD, len(docs_B), self.world)
+            local_MD = encode_passes(self.encoder, ready.documents) if cached is None else cached.vectors_UD
+        local_BD, local_UD = local_MD[: ready.num_documents], local_MD[ready.num_documents :]
+        doc_BD = gathered(local_BD, len(docs_B), self.world)
         random = torch_generator(self.settings.seed, "dropout", step)
-        both = own_UD if len(own_UD) else None
-        batch = Batch(doc_BD, ready.pool, docs_B, scale, random, ready.texts, self.world, both)
+        label_UD = local_UD if len(local_UD) else None
+        batch = Batch(doc_BD, ready.pool, docs_B, scale, random, ready.texts, self.world, label_UD)
         scored = self.head.score(self.encoder, self.data.labels, batch)
         usable = scored.loss.isfinite()
         if doc_BD.is_cpu and not usable:
@@ -272,10 +273,10 @@ class EncoderTask:
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore saved state."""
-        self.encoder.load_state_dict(part(tensors, "encoder/"))
-        self.optimizer.load(part(tensors, "adam/"))
-        self.order.load({name: value.numpy() for name, value in part(tensors, "order/").items()})
-        self.negatives.load({name: value.numpy() for name, value in part(tensors, "negatives/").items()})
-        self.head.load(part(tensors, "head/"))
+        self.encoder.load_state_dict(tensors_under(tensors, "encoder/"))
+        self.optimizer.load(tensors_under(tensors, "adam/"))
+        self.order.load({name: value.numpy() for name, value in tensors_under(tensors, "order/").items()})
+        self.negatives.load({name: value.numpy() for name, value in tensors_under(tensors, "negatives/").items()})
+        self.head.load(tensors_under(tensors, "head/"))
         self.documents.load(tensors["bank"])
         self.texts.load(tensors["label_bank"])

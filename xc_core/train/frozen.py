@@ -47,8 +47,8 @@ class WithStates:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, encoder: Encoder, store: Tokens, rows: I64, folder: Path, what: str) -> WithStates:
-        """Compute the states of ``rows``; the file is in ``folder``. ``what`` names the texts in the progress bar.
+    def of(cls, encoder: Encoder, store: Tokens, rows: I64, folder: Path, side: str) -> WithStates:
+        """Compute the states of ``rows``; the file is in ``folder``. ``side`` names the texts in the progress bar.
 
         Raises StorageError if there is no space for it.
         """
@@ -58,14 +58,14 @@ class WithStates:
         starts_N[rows] = np.cumsum(lengths) - lengths
         shape = (int(lengths.sum()), encoder.frozen_width)
         states_TH = Rows(shape, CPU.torch, storage=MAPPED, precision=FP32, folder=folder)
-        with Meter(f"encoding {what}, frozen layers", shape[0], "tokens") as meter, fast.autocast():
+        with Meter(f"encoding {side}, frozen layers", shape[0], "tokens") as meter, fast.autocast():
             for chunk in by_length(lengths, fast.tokens_per_pass, fast.pass_cost):
                 batch = store.batch(rows[chunk], longest)
                 mask_BT = torch.from_numpy(batch.mask_BT)
                 states_BTH = fast.frozen(torch.from_numpy(batch.ids_BT), mask_BT)
-                at = ragged_positions(starts_N[rows[chunk]], batch.lengths_B)
-                states_TH.put(torch.from_numpy(at), states_BTH[mask_BT])
-                meter.update(len(at))
+                positions = ragged_positions(starts_N[rows[chunk]], batch.lengths_B)
+                states_TH.put(torch.from_numpy(positions), states_BTH[mask_BT])
+                meter.update(len(positions))
         return cls(store, longest, states_TH, starts_N)
 
     def __len__(self) -> int:
@@ -82,22 +82,22 @@ class WithStates:
         starts = self.starts_N[rows]
         assert starts.min(initial=0) >= 0, "rows whose states are not kept"
         states_BTH = torch.zeros((*batch.ids_BT.shape, self.states_TH.shape[1]))
-        at = torch.from_numpy(ragged_positions(starts, batch.lengths_B))
-        states_BTH[torch.from_numpy(batch.mask_BT)] = self.states_TH.read(at)
+        positions = torch.from_numpy(ragged_positions(starts, batch.lengths_B))
+        states_BTH[torch.from_numpy(batch.mask_BT)] = self.states_TH.read(positions)
         return replace(batch, states_BTH=states_BTH.numpy())
 
 
-def with_states(encoder: Encoder, store: Tokens, rows: I64, folder: Path, what: str) -> Tokens:
+def with_states(encoder: Encoder, store: Tokens, rows: I64, folder: Path, side: str) -> Tokens:
     """Return ``store`` with the states of ``rows``, or as it is if the disk has too little space for them."""
     size = state_bytes(encoder, int(store.lengths(rows, encoder.config.max_length).sum()))
     free = shutil.disk_usage(folder).free
-    slower = f"encoder: the frozen layers of {what} are computed in every step"
+    slower = f"encoder: the frozen layers of {side} are computed in every step"
     need = f"their states need {size / 1e9:.1f} GB"
     if size > _SHARE * free:
         report(f"{slower}, because {need}, more than a quarter of the {free / 1e9:.1f} GB that are free")
         return store
     try:
-        return WithStates.of(encoder, store, rows, folder, what)
+        return WithStates.of(encoder, store, rows, folder, side)
     except StorageError as error:  # a quota, for example
         report(f"{slower}, because {need} on disk ({error.found})")
         return store

@@ -19,8 +19,8 @@ from xc_core.params import at_least, below, later, within
 from xc_core.plugins import Part, Table
 from xc_core.sampling import Pool
 from xc_core.shapes import I64
-from xc_core.train.parallel import gathered, ours
-from xc_core.train.state import part
+from xc_core.train.parallel import gathered, local_rows
+from xc_core.train.state import tensors_under
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Batch:
     """The texts of the pool's labels that this process encodes, ready for it; None: the head prepares them."""
     world: World = ALONE
     """The processes that encode parts of the pool's labels."""
-    own_UD: Tensor | None = None
+    local_UD: Tensor | None = None
     """Vectors of this process's texts, if they were encoded with the documents."""
 
 
@@ -114,12 +114,12 @@ class TextHead:
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Return the loss of a batch; its gradient flows into documents and label texts."""
         with encoder.autocast():
-            cached = Cached(encoder, _passes(encoder, labels, batch)) if self.cache else None
-            own_UD = _encoded(encoder, labels, batch) if cached is None else cached.vectors_UD
-        label_UD = gathered(own_UD, len(batch.pool.labels_U), batch.world)
+            cached = Cached(encoder, _label_passes(encoder, labels, batch)) if self.cache else None
+            local_UD = _encode_labels(encoder, labels, batch) if cached is None else cached.vectors_UD
+        label_UD = gathered(local_UD, len(batch.pool.labels_U), batch.world)
         doc_BD, label_ND = encoder.views(batch.doc_BD)[0], encoder.views(label_UD)[0]
-        scored = (doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
-        total, counted = summed(self.loss, *scored)
+        inputs = (doc_BD @ label_ND.T, *marks(batch.pool, batch.docs_B, doc_BD.device))
+        total, counted = summed(self.loss, *inputs)
         mean = total / counted.clamp(min=1)
         return Scored(total.detach().double(), counted.double(), [mean], [None], label_UD, cached)
 
@@ -129,7 +129,7 @@ class TextHead:
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore the state of the loss."""
-        self.loss.load(part(tensors, "loss/"))
+        self.loss.load(tensors_under(tensors, "loss/"))
 
 
 @dataclass
@@ -144,8 +144,8 @@ class RowHead:
 
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Update the rows and return the loss and the gradient of the documents."""
-        doc_BD, found = self.descend(encoder, batch)
-        return Scored(_mean(found) * found.count, found.count, [doc_BD], [found.gradient_BD])
+        doc_BD, descent = self.descend(encoder, batch)
+        return Scored(_mean_loss(descent) * descent.count, descent.count, [doc_BD], [descent.gradient_BD])
 
     def descend(self, encoder: Encoder, batch: Batch) -> tuple[Tensor, Descent]:
         """Update the rows; return the document vectors that rows are scored with, and the result of the step."""
@@ -187,13 +187,13 @@ class BothHeads:
     def score(self, encoder: Encoder, labels: Tokens, batch: Batch) -> Scored:
         """Update the rows and return the weighted loss."""
         texts = self.texts.score(encoder, labels, batch)
-        doc_BD, found = self.table.descend(encoder, batch)
-        rest = 1 - self.share
+        doc_BD, descent = self.table.descend(encoder, batch)
+        row_share = 1 - self.share
         return Scored(
-            (self.share * texts.loss / texts.count.clamp_min(1) + rest * _mean(found)) * found.count,
-            found.count,
+            (self.share * texts.loss / texts.count.clamp_min(1) + row_share * _mean_loss(descent)) * descent.count,
+            descent.count,
             [self.share * texts.tensors[0], doc_BD],
-            [None, None if found.gradient_BD is None else rest * found.gradient_BD],
+            [None, None if descent.gradient_BD is None else row_share * descent.gradient_BD],
             texts.label_UD,
             texts.cached,
         )
@@ -209,20 +209,20 @@ class BothHeads:
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore the state of both."""
         self.texts.load(tensors)
-        self.table.load(part(tensors, "table/"))
+        self.table.load(tensors_under(tensors, "table/"))
 
 
-def _passes(encoder: Encoder, labels: Tokens, batch: Batch) -> Passes:
-    return batch.texts or Passes.of(encoder, labels, ours(batch.pool.labels_U, batch.world))
+def _label_passes(encoder: Encoder, labels: Tokens, batch: Batch) -> Passes:
+    return batch.texts or Passes.of(encoder, labels, local_rows(batch.pool.labels_U, batch.world))
 
 
-def _encoded(encoder: Encoder, labels: Tokens, batch: Batch) -> Tensor:
-    return encode_passes(encoder, _passes(encoder, labels, batch)) if batch.own_UD is None else batch.own_UD
+def _encode_labels(encoder: Encoder, labels: Tokens, batch: Batch) -> Tensor:
+    return encode_passes(encoder, _label_passes(encoder, labels, batch)) if batch.local_UD is None else batch.local_UD
 
 
-def _mean(found: Descent) -> Tensor:
+def _mean_loss(descent: Descent) -> Tensor:
     """Return the loss per counted document or pair; 0 if there is none, because the loss is 0 then."""
-    return found.loss / found.count.clamp_min(1)
+    return descent.loss / descent.count.clamp_min(1)
 
 
 SCORERS: Table[type[Scorer]] = Table("scorer")
@@ -271,7 +271,7 @@ class ByRow(Scorer):
 
     def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
         """Return the head."""
-        return RowHead(_rows(self.rows, loss, encoder, num_labels), self.dropout)
+        return RowHead(_build_table(self.rows, loss, encoder, num_labels), self.dropout)
 
 
 @SCORERS.register("text-and-row")
@@ -298,7 +298,7 @@ class ByBoth(Scorer):
 
     def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
         """Return the head."""
-        rows = RowHead(_rows(self.rows, self.loss, encoder, num_labels), self.dropout)
+        rows = RowHead(_build_table(self.rows, self.loss, encoder, num_labels), self.dropout)
         return BothHeads(self.share, TextHead(loss.build(), self.cache), rows)
 
 
@@ -307,7 +307,7 @@ def _check_dropout(config: ByRow | ByBoth) -> None:
     below(config, dropout=1)
 
 
-def _rows(config: TableConfig, loss: Loss, encoder: Encoder, num_labels: int) -> TableHead:
+def _build_table(config: TableConfig, loss: Loss, encoder: Encoder, num_labels: int) -> TableHead:
     """Return a table of zeros, as wide as the document vectors that rows are scored with."""
     if config.storage == MAPPED and encoder.device.type != "cpu":
         raise ConfigError(

@@ -1,6 +1,7 @@
 """The vectors of all labels that M1 searches for hard negatives, and the rows that it releases.
 
-They are those of the training itself where one head reads them, else computed block by block: no array of all exists.
+With one head they are the arrays of the training itself. Otherwise they are computed block by block, so that no array
+of all of them exists.
 """
 
 from __future__ import annotations
@@ -40,36 +41,36 @@ class EncoderLabelVectors:
 
     def __getitem__(self, where: str) -> Vectors:
         """Return the vectors of label "texts" or the "rows" of the table, for a search."""
-        return self.rows() if where == ROWS else self._of_texts()
+        return self.rows() if where == ROWS else self._text_vectors()
 
-    def _of_texts(self) -> Vectors:
+    def _text_vectors(self) -> Vectors:
         """Return the latest vectors of the label texts (L x D)."""
         if self.in_documents:
-            own = self.documents.rows_ND[-self.labels :]
-            return self._found(own, lambda at: self.encoder.as_label(own[at]))
-        return self._found(self.texts.rows_ND, lambda at: self.encoder.as_texts(self.texts.rows_ND[at]))
+            label_rows = self.documents.rows_ND[-self.labels :]
+            return self._stored_or_computed(label_rows, lambda block: self.encoder.as_label(label_rows[block]))
+        stored = self.texts.rows_ND
+        return self._stored_or_computed(stored, lambda block: self.encoder.as_texts(stored[block]))
 
     def rows(self) -> Vectors:
         """Return the table's rows (L x D) as documents are scored against them; UsageError if there is no table."""
-        head = self._table()
+        head = self._require_table()
         stored = None if head.table.config.unit or not head.table.rows.exact else head.table.rows_LD
-        return self._found(stored, lambda at: self.encoder.as_rows(head.vectors_at(at)))
+        return self._stored_or_computed(stored, lambda block: self.encoder.as_rows(head.vectors_at(block)))
 
     def released(self) -> Vectors:
         """Return the table's rows (L x D) as they are served; UsageError if there is no table."""
-        head = self._table()
-        return Computed(
-            (self.labels, self.encoder.width), lambda at: self.encoder.as_rows(head.released_at(at)).cpu().numpy()
-        )
+        head = self._require_table()
+        shape = (self.labels, self.encoder.width)
+        return Computed(shape, lambda block: self.encoder.as_rows(head.released_at(block)).cpu().numpy())
 
-    def _found(self, stored_LD: Tensor | None, read: Callable[[slice], Tensor]) -> Vectors:
+    def _stored_or_computed(self, stored_LD: Tensor | None, read: Callable[[slice], Tensor]) -> Vectors:
         """Return ``stored_LD`` itself if there is one head, else what ``read`` returns; a copy of what is on a card."""
         if stored_LD is not None and self.encoder.config.heads == 1:
             return np.asarray(stored_LD.cpu().numpy())
-        found = Computed((self.labels, self.encoder.width), lambda at: read(at).cpu().numpy())
-        return np.asarray(found) if self.steady else found
+        computed = Computed((self.labels, self.encoder.width), lambda block: read(block).cpu().numpy())
+        return np.asarray(computed) if self.steady else computed
 
-    def _table(self) -> TableHead:
+    def _require_table(self) -> TableHead:
         if self.head.rows is None:
             raise UsageError(
                 "rows of a training without a table", expected="a scorer with rows", do="set encoder.scorer to row"

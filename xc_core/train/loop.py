@@ -91,12 +91,12 @@ def _train(run: _Run) -> None:
         while position.epoch < plan.epochs:
             with meter.other_work():  # a refresh can take longer than many steps
                 batches = _open_epoch(task, position, history)
-            last = _whole(len(batches) * min(plan.epochs - position.epoch, 1.0))
-            meter.total = position.step - position.batch + _whole(len(batches) * (plan.epochs - position.epoch))
+            end = _round_up(len(batches) * min(plan.epochs - position.epoch, 1.0))
+            meter.total = position.step - position.batch + _round_up(len(batches) * (plan.epochs - position.epoch))
             if not position.step:
-                _check_learnable(task, batches[:last], plan.epochs)
-            run.steps(batches, last, meter)
-            if last < len(batches):
+                _check_learnable(task, batches[:end], plan.epochs)
+            run.steps(batches, end, meter)
+            if end < len(batches):
                 break
             position.epoch, position.batch = position.epoch + 1, 0
 
@@ -114,50 +114,50 @@ class _Run:
     """Loss and count of the last steps."""
     ends: list[float] = field(default_factory=list)
     """Epochs completed after each of these steps."""
-    given_back: float = field(default_factory=time.monotonic)
+    memory_freed: float = field(default_factory=time.monotonic)
     """When free memory was last returned to the system."""
 
-    def steps(self, batches: list[I64], last: int, meter: Meter) -> None:
-        """Train on the batches of an epoch from the present position up to ``last``; read the loss, save if due."""
+    def steps(self, batches: list[I64], end: int, meter: Meter) -> None:
+        """Train on the batches of an epoch from the present position up to ``end``; read the loss, save if due."""
         position, plan = self.position, self.plan
-        shift = position.step - position.batch
+        step_offset = position.step - position.batch
 
         def prepare(number: int) -> Any:
-            return self.task.prepare(batches[number], shift + number)
+            return self.task.prepare(batches[number], step_offset + number)
 
         started = time.monotonic()
-        with closing(prepared(prepare, range(position.batch, last), plan.ahead)) as queue:
+        with closing(prepared(prepare, range(position.batch, end), plan.ahead)) as queue:
             for ready in queue:
-                done = (position.epoch + position.batch / len(batches)) / plan.epochs
-                scale = schedule(done, plan.warmup, meter.total)
+                progress = (position.epoch + position.batch / len(batches)) / plan.epochs
+                scale = schedule(progress, plan.warmup, meter.total)
                 self.unread.append(self.task.step(batches[position.batch], position.step, scale, ready))
                 position.batch, position.step = position.batch + 1, position.step + 1
                 self.ends.append(position.epoch + position.batch / len(batches))
-                reads = len(self.unread) >= plan.read_every or position.batch == last
-                due = self._due(reads)
-                if due or reads:
-                    self._read()
-                if time.monotonic() - self.given_back > _GIVE_BACK:
+                reads = len(self.unread) >= plan.read_every or position.batch == end
+                save_due = self._save_due(reads)
+                if save_due or reads:
+                    self._read_losses()
+                if time.monotonic() - self.memory_freed > _GIVE_BACK:
                     give_back()
-                    self.given_back = time.monotonic()
+                    self.memory_freed = time.monotonic()
                 self.history.seconds += time.monotonic() - started
                 meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
-                if due:
+                if save_due:
                     self.checkpoints.save(self.task, position, self.history, beside=plan.checkpoint_seconds >= 0)
                     self.checkpoints.world.by_first(self.checkpoints.check)
                 started = time.monotonic()  # the wait for the next batch counts, a checkpoint does not
 
-    def _due(self, reads: bool) -> bool:
+    def _save_due(self, reads: bool) -> bool:
         """Return True if a checkpoint is due. Several processes save in the same step: they ask when they read."""
         world, seconds = self.checkpoints.world, self.plan.checkpoint_seconds
         if world.size == 1:
             return self.checkpoints.due(seconds)
         return reads and world.of_first(self.checkpoints.due(seconds))
 
-    def _read(self) -> None:
+    def _read_losses(self) -> None:
         """Add the losses that were not read yet to the history; raise DivergedError if one is not finite."""
         first = self.position.step - len(self.unread)
-        for number, (loss, count) in enumerate(self.plan.combine(_numbers(self.unread))):
+        for number, (loss, count) in enumerate(self.plan.combine(_as_floats(self.unread))):
             mean = loss / count if count else loss
             if not math.isfinite(mean):
                 raise diverged(f"a loss of {mean}", first + number)
@@ -183,7 +183,7 @@ def _check_learnable(task: Task, batches: list[I64], epochs: float) -> None:
         )
 
 
-def _numbers(pairs: list[tuple[Number, Number]]) -> list[tuple[float, float]]:
+def _as_floats(pairs: list[tuple[Number, Number]]) -> list[tuple[float, float]]:
     """Return the numbers of all pairs; those on a card are read at once."""
     if all(isinstance(value, Tensor) and not value.is_cpu for pair in pairs for value in pair):
         stacked = torch.stack([torch.stack(pair) for pair in pairs])  # type: ignore[arg-type]
@@ -207,6 +207,6 @@ def _open_epoch(task: Task, position: Position, history: History) -> list[I64]:
     return task.batches(position.epoch)
 
 
-def _whole(batches: float) -> int:
+def _round_up(batches: float) -> int:
     """Return ``batches`` rounded up, ignoring floating-point errors (1.1 - 1 is a little more than 0.1)."""
     return math.ceil(round(batches, 6))

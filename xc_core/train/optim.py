@@ -74,13 +74,13 @@ class EncoderOptimizer:
         if self.world.size == 1:
             return
         if self._used is None:  # in the first step; a parameter that no process uses keeps having no gradient
-            own = [name for name, parameter in self.named.items() if parameter.grad is not None]
-            self._used = sorted(set().union(*self.world.everyone(own)))
+            used_here = [name for name, parameter in self.named.items() if parameter.grad is not None]
+            self._used = sorted(set().union(*self.world.everyone(used_here)))
         used = [self.named[name] for name in self._used]
-        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]
-        total = self.world.summed(torch.cat([part.reshape(-1) for part in parts]))
-        for parameter, part in zip(used, torch.split(total, [p.numel() for p in used]), strict=True):
-            parameter.grad = part.view_as(parameter)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]
+        total = self.world.summed(torch.cat([gradient.reshape(-1) for gradient in gradients]))
+        for parameter, gradient in zip(used, torch.split(total, [p.numel() for p in used]), strict=True):
+            parameter.grad = gradient.view_as(parameter)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of every parameter that has one, to be saved."""

@@ -19,29 +19,30 @@ from xc_core.sampling import BatchOrder, NegativeSource
 from xc_core.shapes import I64
 
 
-def ours(rows_N: I64, world: World) -> I64:
+def local_rows(rows_N: I64, world: World) -> I64:
     """Return the part of ``rows_N`` that this process encodes: every W-th of them."""
     return rows_N[world.rank :: world.size]
 
 
-def gathered(own_UD: Tensor, size: int, world: World) -> Tensor:
-    """Return the vectors of all ``size`` rows in order (with gradient), given those of ``ours``. All processes call it.
+def gathered(local_UD: Tensor, size: int, world: World) -> Tensor:
+    """Return the vectors of all ``size`` rows in order (with gradient), given those of ``local_rows``.
 
-    The gradient of a process's own vectors flows back into them; that of the others flows back in their processes.
+    All processes call it. The gradient of a process's own vectors flows back into them; that of the others flows back
+    in their processes.
     """
     if world.size == 1:
-        return own_UD
-    if torch.is_grad_enabled() and not own_UD.requires_grad:
-        own_UD = own_UD.requires_grad_(True)  # a process without rows takes part in the backward pass
-    out: Tensor = _Gathered.apply(own_UD, size, world)  # type: ignore[no-untyped-call]
+        return local_UD
+    if torch.is_grad_enabled() and not local_UD.requires_grad:
+        local_UD = local_UD.requires_grad_(True)  # a process without rows takes part in the backward pass
+    out: Tensor = _Gathered.apply(local_UD, size, world)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Gathered(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, own_UD: Tensor, size: int, world: World) -> Tensor:
+    def forward(ctx: Any, local_UD: Tensor, size: int, world: World) -> Tensor:
         ctx.world = world
-        return Shard(world, size).together(own_UD, slice(0, -(-size // world.size)))
+        return Shard(world, size).gather(local_UD, slice(0, -(-size // world.size)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
@@ -57,6 +58,6 @@ def check_draws(world: World, order: BatchOrder, negatives: NegativeSource, epoc
     if world.size == 1:
         return
     digest = hashlib.sha256()
-    for each in (*order.batches(epoch), *negatives.arrays().values()):
-        digest.update(np.ascontiguousarray(each).data)
+    for array in (*order.batches(epoch), *negatives.arrays().values()):
+        digest.update(np.ascontiguousarray(array).data)
     world.agree(digest.hexdigest(), "the batches and negatives of an epoch")

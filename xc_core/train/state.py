@@ -47,10 +47,10 @@ class History:
         return asdict(self)
 
 
-def diverged(what: str, step: int) -> DivergedError:
-    """Return the error of a training in which ``what``, for instance "a loss of nan", was found in ``step``."""
+def diverged(found: str, step: int) -> DivergedError:
+    """Return the error of a training in which ``found``, for instance "a loss of nan", occurred in ``step``."""
     return DivergedError(
-        f"{what} in step {step}",
+        f"{found} in step {step}",
         expected="finite numbers",
         do="lower lr; in step 0, look at the weights of the encoder and the settings of the loss instead. The last "
         "checkpoint and the last finished model are kept",
@@ -94,6 +94,6 @@ class Task(Protocol):
         """Restore saved state; what a table has per row may be the table's own tensors."""
 
 
-def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with ``prefix``, under names without it."""
+def tensors_under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start with ``prefix``, by their names without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -58,10 +58,10 @@ class Aligned(Source, ABC):
             total += len(block)
             yield block
         for path in self._targets.values():
-            count, what, where = self.stated(path)
+            count, unit, where = self.stated(path)
             if count != total:
                 raise DataError(
-                    f"{count} {what}",
+                    f"{count} {unit}",
                     expected=f"{total}, the number of lines of {self._labels.name}",
                     do="download or write both files again; a line break inside a text shifts all lines after it",
                     where=where,
@@ -75,8 +75,8 @@ class Aligned(Source, ABC):
 
     def filters(self, split: str) -> Path | None:
         """Return the file of filter pairs under one of its names; None if there is none."""
-        other = [self.filter_file.format(_STEM[split])] if self.filter_file else []
-        return find(self.folder, f"filter_labels_{split}.txt", *other)
+        alternative = [self.filter_file.format(_STEM[split])] if self.filter_file else []
+        return find(self.folder, f"filter_labels_{split}.txt", *alternative)
 
 
 def _text_rows(path: Path, prefix: str, options: ReadOptions) -> Iterator[Block]:
@@ -102,31 +102,30 @@ def _zip_rows(
     if one side ends before the other.
     """
     ids, counts, values = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float64)
-    done = 0
+    rows_done = 0
     target_file, unit, first = target_place
     for block in texts:
         while len(counts) < len(block):
-            more = next(targets, None)
-            if more is None:
-                rows = done + len(counts)
+            target_rows = next(targets, None)
+            if target_rows is None:
+                rows = rows_done + len(counts)
                 _uneven(
                     f"more than {counted(rows, 'text')}",
                     f"{counted(rows, 'row')} in {target_file}",
                     f"{text_file}, line {rows + 1}",
                 )
-            ids, counts = np.concatenate([ids, more[0]]), np.concatenate([counts, more[1]])
-            values = np.concatenate([values, more[2]])
+            ids, counts = np.concatenate([ids, target_rows[0]]), np.concatenate([counts, target_rows[1]])
+            values = np.concatenate([values, target_rows[2]])
         cut = int(counts[: len(block)].sum())
         block.label_ids, block.label_counts, block.relevance = ids[:cut], counts[: len(block)], values[:cut]
-        block.label_place = target_file, unit, first + done
+        block.label_place = target_file, unit, first + rows_done
         ids, counts, values = ids[cut:], counts[len(block) :], values[cut:]
-        done += len(block)
+        rows_done += len(block)
         yield block
-    left = len(counts) + sum(len(more[1]) for more in targets)
-    if left:
-        _uneven(
-            counted(done, "text"), f"{counted(done + left, 'row')} in {target_file}", f"{text_file}, after line {done}"
-        )
+    remaining = len(counts) + sum(len(target_rows[1]) for target_rows in targets)
+    if remaining:
+        all_rows = f"{counted(rows_done + remaining, 'row')} in {target_file}"
+        _uneven(counted(rows_done, "text"), all_rows, f"{text_file}, after line {rows_done}")
 
 
 def _uneven(texts: str, rows: str, where: str) -> NoReturn:

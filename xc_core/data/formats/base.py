@@ -42,7 +42,7 @@ class ReadOptions:
 
 
 class Texts(Sequence[str]):
-    """The strings of an Arrow array without nulls; Python's strings are made when they are asked for."""
+    """The strings of an Arrow array without nulls; they become Python strings when they are read."""
 
     def __init__(self, column: pa.StringArray) -> None:
         self.column = column
@@ -55,8 +55,8 @@ class Texts(Sequence[str]):
     @overload
     def __getitem__(self, row: slice) -> list[str]: ...
     def __getitem__(self, row: int | slice) -> str | list[str]:
-        found: str | list[str] = self.column[row].to_pylist() if isinstance(row, slice) else self.column[row].as_py()
-        return found
+        value: str | list[str] = self.column[row].to_pylist() if isinstance(row, slice) else self.column[row].as_py()
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.column.to_pylist())
@@ -164,13 +164,13 @@ _OPTIONAL: Final = ("splits", "has_uids", "splits_off", "documents_stay", "names
 class _WithDefaults(Source):
     """A source whose class does not derive from ``Source``, as that of a plug-in need not: it gets the defaults."""
 
-    def __init__(self, own: Source) -> None:
-        self.own = own
+    def __init__(self, source: Source) -> None:
+        self._source = source
 
     def __getattribute__(self, name: str) -> Any:
-        own = super().__getattribute__("own")
-        lacking = name in _OPTIONAL and not hasattr(own, name)
-        return super().__getattribute__(name) if lacking else getattr(own, name)
+        source = super().__getattribute__("_source")
+        lacking = name in _OPTIONAL and not hasattr(source, name)
+        return super().__getattribute__(name) if lacking else getattr(source, name)
 
 
 def text_uid(title: str, content: str) -> str:
@@ -259,38 +259,38 @@ def detect(folder: Path, *, part: bool) -> Layout:
 
     Raises MissingError if no layout matches, DataError if several do.
     """
-    found = [LAYOUTS[name] for name in LAYOUTS if _matches(folder, LAYOUTS[name], part=part)]
-    if not found:
+    matches = [LAYOUTS[name] for name in LAYOUTS if _matches(folder, LAYOUTS[name], part=part)]
+    if not matches:
         names = sorted(f"{p.name!r}{'' if p.is_file() else ' (no file)'}" for p in folder.iterdir())
         raise MissingError(
             f"no known layout in {folder} (it holds {listed(names) or 'nothing'})",
             expected=_expected(folder),
             do="add or rename files to match a layout (docs/data-formats.md)",
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         raise DataError(
-            f"files of {len(found)} layouts in {folder}: {', '.join(x.name for x in found)}",
+            f"files of {len(matches)} layouts in {folder}: {', '.join(x.name for x in matches)}",
             expected="one layout per folder",
             do="choose one with --layout",
         )
-    return found[0]
+    return matches[0]
 
 
 def _matches(folder: Path, layout: Layout, *, part: bool) -> bool:
-    return not _absent(folder, (part and layout.part) or layout.signature)
+    return not _missing_files(folder, (part and layout.part) or layout.signature)
 
 
-def _absent(folder: Path, signature: tuple[str, ...]) -> list[str]:
+def _missing_files(folder: Path, signature: tuple[str, ...]) -> list[str]:
     present = [path.name.removesuffix(".gz") for path in folder.iterdir() if path.is_file()]
     return [names for names in signature if not any(fnmatch.filter(present, name) for name in names.split("|"))]
 
 
 def _expected(folder: Path) -> str:
     """Return what the folder lacks for the layout with most files present, or describe all layouts."""
-    absent = {name: _absent(folder, LAYOUTS[name].signature) for name in LAYOUTS}
-    near = max(absent, key=lambda name: len(LAYOUTS[name].signature) - len(absent[name]))
-    if len(absent[near]) < len(LAYOUTS[near].signature):
-        return f"{' and '.join(absent[near])} as well, for the layout {near}: {LAYOUTS[near].describe}"
+    absent = {name: _missing_files(folder, LAYOUTS[name].signature) for name in LAYOUTS}
+    closest = max(absent, key=lambda name: len(LAYOUTS[name].signature) - len(absent[name]))
+    if len(absent[closest]) < len(LAYOUTS[closest].signature):
+        return f"{' and '.join(absent[closest])} as well, for the layout {closest}: {LAYOUTS[closest].describe}"
     return "\n            ".join(f"{LAYOUTS[name].name}: {LAYOUTS[name].describe}" for name in LAYOUTS)
 
 
@@ -298,10 +298,10 @@ def refuse_outside_links(folder: Path) -> None:
     """Raise DataError if a symbolic link of ``folder`` points outside of it; files in inner folders are never read."""
     root = folder.resolve()
     for path in sorted(folder.iterdir()):
-        goal = Path(os.path.realpath(path))  # Path.resolve would raise on a link to itself
-        if path.is_symlink() and not goal.is_relative_to(root):
+        target = Path(os.path.realpath(path))  # Path.resolve would raise on a link to itself
+        if path.is_symlink() and not target.is_relative_to(root):
             raise DataError(
-                f"a symbolic link {path.name!r} to {str(goal)!r}",
+                f"a symbolic link {path.name!r} to {str(target)!r}",
                 expected="links that stay inside the folder",
                 do="copy the file into the folder",
                 where=str(folder),

@@ -55,9 +55,9 @@ def numbered_as(labels: pl.DataFrame, before: Path) -> tuple[pl.DataFrame, str |
     if not pa.types.is_integer(column_type(before, "uid")):
         return labels, None
     parquet = before.suffix == ".parquet"
-    own = [pl.scan_parquet(before, glob=False).collect_schema()["uid"]] if parquet else []
-    for wide_enough in (*own, pl.Int64()):
-        numbers = labels["uid"].cast(wide_enough, strict=False)
+    present_types = [pl.scan_parquet(before, glob=False).collect_schema()["uid"]] if parquet else []
+    for dtype in (*present_types, pl.Int64()):
+        numbers = labels["uid"].cast(dtype, strict=False)
         if numbers.cast(pl.String).equals(labels["uid"]):
             return labels.with_columns(uid=numbers), None
     return labels, str(labels["uid"].filter(~numbers.cast(pl.String).eq_missing(labels["uid"]))[0])
@@ -71,17 +71,17 @@ def are_rows(labels: Path, ids: dict[str, int]) -> bool:
     """
     if len(_uid_kinds(labels)) > 1:
         found = "some uids of labels that are texts, and some that are whole numbers"
-        raise _two_ways(found, "write all of them in one form", labels)
+        raise _ambiguous(found, "write all of them in one form", labels)
     if "uid" in column_names(labels) and pa.types.is_integer(column_type(labels, "uid")):
         return False
     if all(name.isdecimal() for name in ids) and any(name != str(row) for name, row in ids.items()):
         found = f"uids of labels that are numbers, and another row's numbers (the first: {next(iter(ids))})"
         do = "write the column uid as whole numbers to mean uids, or the column labels as texts"
-        raise _two_ways(found, do, labels)
+        raise _ambiguous(found, do, labels)
     return True
 
 
-def _two_ways(found: str, do: str, labels: Path) -> DataError:
+def _ambiguous(found: str, do: str, labels: Path) -> DataError:
     expected = "numbers in the column labels that can be read in one way"
     return DataError(found, expected=expected, do=do, where=labels.name)
 
@@ -90,8 +90,8 @@ def _uid_kinds(labels: Path) -> set[type]:
     """Return the types of the uids of a table in JSON lines; none for another table, which has one type per column."""
     if not is_lines(labels):
         return set()
-    parts = json_batches(labels, ReadOptions(max_line_bytes=LONGEST), ("uid",))
-    return {type(uid) for part in parts for uid in part.get("uid", ())}
+    batches = json_batches(labels, ReadOptions(max_line_bytes=LONGEST), ("uid",))
+    return {type(uid) for batch in batches for uid in batch.get("uid", ())}
 
 
 def are_names(table: Path) -> bool:
@@ -110,7 +110,7 @@ def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
-def _typed(value: object, batch: Batch, column: str) -> str:
+def _with_type(value: object, batch: Batch, column: str) -> str:
     """Return a value of a column and its type in Arrow: shown alone, a date would look like a string."""
     if value is None or isinstance(batch, dict):
         return in_json(value)
@@ -123,7 +123,7 @@ def _checked(batch: Batch, column: str, block: Block, types: Any, found: str, ex
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, types):
             raise DataError(
-                f"{found} {_typed(value, batch, column)}",
+                f"{found} {_with_type(value, batch, column)}",
                 expected=expected,
                 do=f"fill in {found}" if value is None else do,
                 where=block.where(row),
@@ -163,7 +163,7 @@ def cells(batch: Batch, block: Block, options: ReadOptions) -> list[list[Any]]:
             cells.append([])
         else:
             raise DataError(
-                f"the labels {_typed(cell, batch, 'labels')}",
+                f"the labels {_with_type(cell, batch, 'labels')}",
                 expected=f"names or 64-bit whole numbers in a list, or text with {options.label_separator!r} between",
                 do="write the column in one of these forms",
                 where=block.where(row),
@@ -190,21 +190,21 @@ def report_separator(names: list[str], options: ReadOptions, *, cut: bool) -> No
     ``cut`` is False if the names come from lists: no separator divides them.
     """
 
-    def most(inside: list[str]) -> bool:
-        return 2 * len(inside) > len(names) > 1
+    def is_majority(matching: list[str]) -> bool:
+        return 2 * len(matching) > len(names) > 1
 
-    written = [name for name in names if _LIST.fullmatch(name)]
-    if most(written):
+    lists = [name for name in names if _LIST.fullmatch(name)]
+    if is_majority(lists):
         report(
-            f"most labels look like lists that were written as text, for instance {preview(written[0])}; if they are, "
+            f"most labels look like lists that were written as text, for instance {preview(lists[0])}; if they are, "
             f"write the labels of a cell with {options.label_separator!r} between, or the table as Parquet with lists"
         )
         return
-    for other in ("|", ";", "\t", ",") if cut else ():
-        inside = [name for name in names if other in name]
-        if other != options.label_separator and most(inside):
+    for separator in ("|", ";", "\t", ",") if cut else ():
+        matching = [name for name in names if separator in name]
+        if separator != options.label_separator and is_majority(matching):
             report(
-                f"most labels contain {other!r}, for instance {preview(inside[0])}; "
-                f"if it separates labels, pass --label-separator {other!r}"
+                f"most labels contain {separator!r}, for instance {preview(matching[0])}; "
+                f"if it separates labels, pass --label-separator {separator!r}"
             )
             return

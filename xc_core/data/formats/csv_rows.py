@@ -41,13 +41,13 @@ def csv_names(stream: Bytes, where: str, separator: str = ",") -> list[str]:
     )
 
 
-def _check_separator(header: str, before: str, where: str, separator: str) -> None:
-    """Raise DataError if a header has another separator, with ``before`` in front of it."""
-    other = next((sign for sign in _NAMES if sign != separator and before + sign in header), None)
-    if other is not None:
-        name, ending = _NAMES[separator][0], _NAMES[other][1]
+def _check_separator(header: str, prefix: str, where: str, separator: str) -> None:
+    """Raise DataError if a header has another separator, with ``prefix`` in front of it."""
+    actual = next((sign for sign in _NAMES if sign != separator and prefix + sign in header), None)
+    if actual is not None:
+        name, ending = _NAMES[separator][0], _NAMES[actual][1]
         raise DataError(
-            f"a header that is separated by {other!r}",
+            f"a header that is separated by {actual!r}",
             expected=f"{name} between the cells",
             do=f"write the table with {name}" + f", or give it a name that ends in {ending}" * bool(ending),
             where=f"{where}, row 1",
@@ -60,11 +60,11 @@ def csv_batches(stream: Bytes, where: str, rows: int, separator: str = ",") -> I
     Raises DataError, with ``where`` and the row (the header is row 1), for wrong quotes, for a row of more or fewer
     cells than the header, and for a cell that is too long; UnicodeDecodeError if the text is not UTF-8.
     """
-    found = _rows(stream, where, separator)
-    _, names = next(found, (1, []))
-    part: list[list[str]] = []
+    numbered_rows = _rows(stream, where, separator)
+    _, names = next(numbered_rows, (1, []))
+    batch: list[list[str]] = []
     size = 0
-    for number, cells in found:
+    for number, cells in numbered_rows:
         if len(cells) != len(names):
             raise DataError(
                 counted(len(cells), "cell"),
@@ -72,17 +72,17 @@ def csv_batches(stream: Bytes, where: str, rows: int, separator: str = ",") -> I
                 do=f'fix the row; put a cell with a separator between quotes: "a{separator} b"',
                 where=f"{where}, row {number}",
             )
-        part.append(cells)
+        batch.append(cells)
         size += sum(map(len, cells))
-        if len(part) == rows or size > _PART:
-            yield _batch(part, names)
-            part, size = [], 0
-    if part:
-        yield _batch(part, names)
+        if len(batch) == rows or size > _PART:
+            yield _batch(batch, names)
+            batch, size = [], 0
+    if batch:
+        yield _batch(batch, names)
 
 
-def _batch(part: list[list[str]], names: list[str]) -> pa.RecordBatch:
-    return pa.record_batch([arrow(column) for column in zip(*part, strict=True)], names)
+def _batch(rows: list[list[str]], names: list[str]) -> pa.RecordBatch:
+    return pa.record_batch([arrow(column) for column in zip(*rows, strict=True)], names)
 
 
 def _rows(stream: Bytes, where: str, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -91,7 +91,7 @@ def _rows(stream: Bytes, where: str, separator: str) -> Iterator[tuple[int, list
     text = io.TextIOWrapper(cast("IO[bytes]", stream), "utf-8-sig", newline="")
     number, line = 1, ""
     try:
-        for cells in csv.reader((line := each for each in _lines(text)), delimiter=separator, strict=True):
+        for cells in csv.reader((line := raw for raw in _lines(text)), delimiter=separator, strict=True):
             if cells:
                 yield number, cells
                 number += 1

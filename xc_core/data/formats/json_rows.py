@@ -35,7 +35,7 @@ def json_batches(path: Path, options: ReadOptions, known: tuple[str, ...]) -> It
         rows = list(_objects(path, number, raw))
         fields.update(rows[0] if number == 1 else ())
         for name in known:
-            first = None if name in fields else next((row for row, found in enumerate(rows) if name in found), None)
+            first = None if name in fields else next((row for row, values in enumerate(rows) if name in values), None)
             if first is not None and name in ("uid", "title", "text"):
                 expected = f"a {name} in {'each' if name == 'uid' else 'the first'} line, or in none"
                 raise wrong_line(f"a {name}, but none in the first line", expected, path, number + first)
@@ -45,18 +45,18 @@ def json_batches(path: Path, options: ReadOptions, known: tuple[str, ...]) -> It
 
 def _objects(path: Path, number: int, raw: bytes) -> Iterator[dict[str, Any]]:
     for row, line in enumerate(raw.decode().split("\n")[:-1]):
-        found = object_of(line)
-        if isinstance(found, tuple):
-            raise wrong_line(*found, path, number + row, line)
-        if not found and number + row == 1:
+        parsed = object_of(line)
+        if isinstance(parsed, tuple):
+            raise wrong_line(*parsed, path, number + row, line)
+        if not parsed and number + row == 1:
             raise wrong_line("an object without fields", "the fields of a row in the first line", path, 1)
-        yield found
+        yield parsed
 
 
 def wrong_line(found: str, expected: str, path: Path, number: int, line: str = "") -> DataError:
     """Return the error for a wrong line."""
-    a_list = number == 1 and line.lstrip().startswith("[")
-    do = "write each object of the list on a line: jq -c '.[]' OLD > NEW" if a_list else "fix or delete the line"
+    is_list = number == 1 and line.lstrip().startswith("[")
+    do = "write each object of the list on a line: jq -c '.[]' OLD > NEW" if is_list else "fix or delete the line"
     return DataError(found, expected=expected, do=do, where=f"{path.name}, line {number}")
 
 
@@ -79,12 +79,12 @@ def object_of(line: str) -> dict[str, Any] | tuple[str, str]:
     return row
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object; raise ValueError if a key occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    row = dict(pairs)
+    if len(row) < len(pairs):
         raise ValueError(f"the key {Counter(name for name, _ in pairs).most_common(1)[0][0]!r} twice")
-    return found
+    return row
 
 
-_JSON: Final = json.JSONDecoder(object_pairs_hook=_each_once)
+_JSON: Final = json.JSONDecoder(object_pairs_hook=_without_repeated_keys)

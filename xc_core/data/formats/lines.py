@@ -23,10 +23,10 @@ def blocks(path: Path, options: ReadOptions) -> Iterator[tuple[int, bytes]]:
     A byte order mark at the start of the file is skipped. Raises DataError for a truncated or damaged gzip stream, a
     line that reaches the limit, bytes that are not UTF-8, or a NUL.
     """
-    number, rest, start = 1, b"", True
+    number, rest, at_start = 1, b"", True
     with open_bytes(path) as stream:
         while chunk := _read(stream, options.block_bytes, path, number):
-            chunk, start = chunk.removeprefix(codecs.BOM_UTF8) if start else chunk, False
+            chunk, at_start = chunk.removeprefix(codecs.BOM_UTF8) if at_start else chunk, False
             cut = chunk.rfind(b"\n") + 1
             block = b"".join((rest, memoryview(chunk)[:cut])) if cut else b""
             rest = chunk[cut:] if cut else rest + chunk
@@ -69,19 +69,20 @@ def _check(block: bytes, path: Path, number: int, options: ReadOptions) -> None:
         if not is_utf8(block):
             block.decode("utf-8")
     except UnicodeDecodeError as error:
-        other = "utf-16" if number == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "cp1252"
+        is_utf16 = number == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        encoding = "utf-16" if is_utf16 else "cp1252"
         raise DataError(
             f"the byte 0x{block[error.start]:02x}, which is not UTF-8",
             expected="UTF-8 text",
-            do=f"convert the file from its encoding, for instance: iconv -f {other} -t utf-8 OLD > NEW",
+            do=f"convert the file from its encoding, for instance: iconv -f {encoding} -t utf-8 OLD > NEW",
             where=_place(path, number, block, error.start),
         ) from error
-    if (at := block.find(b"\0")) >= 0:
+    if (position := block.find(b"\0")) >= 0:
         raise DataError(
             "a NUL byte",
             expected="text without NUL",
             do="remove the NUL bytes, for instance with: tr -d '\\000'",
-            where=_place(path, number, block, at),
+            where=_place(path, number, block, position),
         )
     if len(block) >= options.max_line_bytes:
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
@@ -100,8 +101,8 @@ def is_utf8(block: bytes) -> bool:
     return True
 
 
-def _place(path: Path, number: int, block: bytes, at: int) -> str:
-    line = number + block.count(b"\n", 0, at)
+def _place(path: Path, number: int, block: bytes, position: int) -> str:
+    line = number + block.count(b"\n", 0, position)
     return f"{path.name}, line {line}"
 
 

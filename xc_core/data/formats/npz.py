@@ -1,4 +1,4 @@
-"""Sparse matrices of scipy.sparse.save_npz: kinds, sizes and types are checked in the headers before arrays are read.
+"""Sparse matrices of scipy.sparse.save_npz. Formats, sizes and types are checked in the headers before arrays are read.
 
 Pickles are never opened.
 """
@@ -65,9 +65,9 @@ def read_csr(path: Path, *, most_rows: int, most_columns: int) -> scipy.sparse.c
                 path,
             )
         shape = _shape(archive, path)
-        for size, most, what in zip(shape, (most_rows, most_columns), ("rows", "columns"), strict=True):
-            if size > most:
-                raise _wrong(f"{size:,} {what}", f"at most {most:,}, by the size of the text file", _AGAIN, path)
+        for size, limit, axis in zip(shape, (most_rows, most_columns), ("rows", "columns"), strict=True):
+            if size > limit:
+                raise _wrong(f"{size:,} {axis}", f"at most {limit:,}, by the size of the text file", _AGAIN, path)
         arrays = _arrays(archive, kind, shape, path)
     matrix = _csr(kind, arrays, shape)
     if matrix is None:
@@ -108,9 +108,9 @@ def _member(archive: zipfile.ZipFile, name: str, kinds: str, path: Path) -> _Mem
         shape, _, dtype = read(stream, max_header_size=_HEADER_BYTES)
         member = _Member(name, dtype, shape, stream.tell(), info.file_size)
     if dtype.kind not in kinds:
-        what = "real numbers" if kinds == _VALUES else "whole numbers" if kinds == _WHOLE else "text"
+        type_name = "real numbers" if kinds == _VALUES else "whole numbers" if kinds == _WHOLE else "text"
         hint = "; pickles are not opened" if dtype.hasobject else ""
-        raise _wrong(f"{name} of type {bare(str(dtype))}", f"{what}, written by save_npz{hint}", _AGAIN, path)
+        raise _wrong(f"{name} of type {bare(str(dtype))}", f"{type_name}, written by save_npz{hint}", _AGAIN, path)
     needed = member.start + int(np.prod(shape, dtype=object)) * dtype.itemsize
     if needed != member.bytes:
         raise _wrong(f"{name} of {member.bytes:,} bytes", f"{needed:,} bytes, as its header says", _AGAIN, path)
@@ -144,9 +144,9 @@ def _arrays(archive: zipfile.ZipFile, kind: str, shape: tuple[int, int], path: P
     members += [_member(archive, name, _WHOLE, path) for name in (first, second)]
     entries = members[0].shape
     needed = {"csr": (shape[0] + 1,), "csc": (shape[1] + 1,)}.get(kind, entries)
-    for member, wanted in zip(members, (entries, entries, needed), strict=True):
-        if len(member.shape) != 1 or member.shape != wanted:
-            raise _wrong(f"{member.name} of shape {member.shape}", f"the shape {wanted}", _AGAIN, path)
+    for member, expected_shape in zip(members, (entries, entries, needed), strict=True):
+        if len(member.shape) != 1 or member.shape != expected_shape:
+            raise _wrong(f"{member.name} of shape {member.shape}", f"the shape {expected_shape}", _AGAIN, path)
     size = sum(member.bytes + _COPIED * int(np.prod(member.shape)) for member in members)
     if size > (free := free_bytes()):
         found, expected = f"a matrix that takes {size:,} bytes", f"at most the {free:,} bytes of free memory"

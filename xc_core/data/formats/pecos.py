@@ -34,10 +34,10 @@ class Pecos(Aligned):
 
     def rows(self, matrix: Path, texts: Path) -> Rows:
         """Yield the rows of the matrix, some at a time."""
-        found = read_csr(matrix, most_rows=_most_lines(texts), most_columns=_most_lines(self._labels))
-        for start in range(0, found.shape[0], _ROWS):
-            part = found[start : start + _ROWS]
-            yield part.indices.astype(np.int64), np.diff(part.indptr).astype(np.int64), part.data.astype(np.float64)
+        labels = read_csr(matrix, most_rows=_most_lines(texts), most_columns=_most_lines(self._labels))
+        for start in range(0, labels.shape[0], _ROWS):
+            block = labels[start : start + _ROWS]
+            yield block.indices.astype(np.int64), np.diff(block.indptr).astype(np.int64), block.data.astype(np.float64)
 
 
 def _most_lines(path: Path) -> int:

@@ -82,8 +82,8 @@ class Tabular(Source):
         names = sorted(self._vocabulary())
         column.report_separator(names, self.options, cut=any(map(column.are_cut, self._documents)))
         for start in range(0, len(names), _ROWS):
-            part = names[start : start + _ROWS]
-            yield Block("labels column", start + 1, part, part, [""] * len(part), unit="label")
+            block_names = names[start : start + _ROWS]
+            yield Block("labels column", start + 1, block_names, block_names, [""] * len(block_names), unit="label")
 
     def documents(self, split: str) -> Iterator[Block]:
         """Yield the rows of the split's table, or of its shards in turn."""
@@ -92,7 +92,7 @@ class Tabular(Source):
         for block, cells in (row for path in paths for row in table_rows(path, self.options, with_labels=True)):
             _number(block, cells, ids, self._names, lambda: self._numbers_are_rows)
             if paths == self._train and not self._test:
-                block = _part(block, split, self.options)
+                block = _rows_of_split(block, split, self.options)
             if len(block):
                 yield block
 
@@ -150,16 +150,16 @@ def _table(folder: Path, stem: str) -> Path | None:
 
 def _shards(folder: Path, stem: str) -> list[Path]:
     """Return the file of a table, or its shards as Hugging Face names them; none if there is none."""
-    whole = [table] if (table := _table(folder, stem)) else []
+    single = [table] if (table := _table(folder, stem)) else []
     names = ((path, _SHARD.fullmatch(path.name)) for path in folder.glob(f"{stem}-*-of-*"))
     found = sorted((int(name["number"]), name["total"], name["ending"], path) for path, name in names if name)
     if not found:
-        return whole
+        return single
     (_, total, ending, first), last = found[0], found[-1][-1]
-    wanted = [(number, total, ending) for number in range(len(found))]
-    if whole or int(total) != len(found) or wanted != [shard[:3] for shard in found]:
+    expected = [(number, total, ending) for number in range(len(found))]
+    if single or int(total) != len(found) or expected != [shard[:3] for shard in found]:
         raise DataError(
-            f"{' and '.join(path.name for path in (*whole, first, last))}, {len(found)} shards",
+            f"{' and '.join(path.name for path in (*single, first, last))}, {len(found)} shards",
             expected=f"one table named {stem}: {int(total):,} files {ending}, numbered from 0",
             do="add the files that are missing, and delete or move others",
             where=str(folder),
@@ -177,8 +177,8 @@ def table_rows(path: Path, options: ReadOptions, *, with_labels: bool) -> Iterat
 
 
 def _block(batch: Batch, path: Path, first: int, *, with_labels: bool, by_text: bool) -> Block:
-    own = column.names(batch)
-    columns = _columns(own, path, with_labels=with_labels)
+    names = column.names(batch)
+    columns = _columns(names, path, with_labels=with_labels)
     size = column.size(batch)
     block = Block(path.name, first, [], [], [], unit="line" if is_lines(path) else "row")
     block.titles = column.texts(batch, columns["title"], block) if columns["title"] else [""] * size
@@ -189,7 +189,7 @@ def _block(batch: Batch, path: Path, first: int, *, with_labels: bool, by_text: 
         block.uids = list(map(text_uid, block.titles, block.contents))
     else:
         block.uids = [f"{path.name.split('.')[0]}-{first + i}" for i in range(size)]
-    if with_labels and "group" in own:
+    if with_labels and "group" in names:
         block.groups = column.groups(batch, block)
     return block
 
@@ -200,17 +200,18 @@ def _report_unused(path: Path) -> None:
         report(f"{path.name}: ignored columns: {previews(unused)}")
 
 
-def _columns(own: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
+def _columns(present: list[str], path: Path, *, with_labels: bool) -> dict[str, str | None]:
     """Return the columns of title, content and uid; raise DataError if columns are missing or ambiguous."""
-    have, lacks = {name: name for name in own}, with_labels and "labels" not in own
-    body = [name for name in KNOWN[1:4] if name in have] or ([] if with_labels else ["uid"])
-    if have.keys() & set(body) and len(body) <= 2 and len(have) == len(own) and not lacks:
-        return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": have.get("uid")}
-    names = [*own, *(name for name in column_names(path) if name not in own)]
+    by_name, lacks_labels = {name: name for name in present}, with_labels and "labels" not in present
+    body = [name for name in KNOWN[1:4] if name in by_name] or ([] if with_labels else ["uid"])
+    if by_name.keys() & set(body) and len(body) <= 2 and len(by_name) == len(present) and not lacks_labels:
+        return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": by_name.get("uid")}
+    names = [*present, *(name for name in column_names(path) if name not in present)]
     found = f"the columns {previews(names)}"
-    if not have.keys() & set(body):
-        found, expected = found + nearest("text", names), "a column text, or title and content" + "; and labels" * lacks
-    elif lacks:
+    if not by_name.keys() & set(body):
+        found += nearest("text", names)
+        expected = "a column text, or title and content" + "; and labels" * lacks_labels
+    elif lacks_labels:
         found, expected = f"{found}{nearest('labels', names)}", "a column labels"
     else:
         expected = "title and content, or one of them with text, each column once"
@@ -223,7 +224,7 @@ def _number(
 ) -> None:
     """Set the label ids of a block from names, or from row numbers of the labels table."""
     flat: list[int] = []
-    block.label_name = lambda number: next(name for name, own in ids.items() if own == number)
+    block.label_name = lambda number: next(name for name, label_id in ids.items() if label_id == number)
     for row, cell in enumerate(cells):
         for name in cell:
             if isinstance(name, int) and numbers_are_rows():
@@ -244,14 +245,14 @@ def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str)
         expected, do = f"a column uid in {table.name}, with the names of the labels", "add the column"
     else:
         expected = f"a name in the column uid of {table.name if table else 'the table'}"
-        parts = re.findall(r"[^\s,;|'\"\[\]]+", str(name))
+        pieces = re.findall(r"[^\s,;|'\"\[\]]+", str(name))
         do = "add the label there, or fix the name"
-        if parts and ids.keys() >= set(parts):  # another separator, or a list that was written as text
+        if pieces and ids.keys() >= set(pieces):  # another separator, or a list that was written as text
             do += "; if it is several labels, write ';' between them and no brackets, or pass another --label-separator"
     return DataError(found, expected=expected, do=do, where=where)
 
 
-def _part(block: Block, split: str, options: ReadOptions) -> Block:
+def _rows_of_split(block: Block, split: str, options: ReadOptions) -> Block:
     """Return the rows of ``split`` from a table that holds both; only the uid, or the group, decides about a row."""
     groups = block.groups if block.groups and options.test_by_group else [""] * len(block)
     names = [f"group/{group}" if group else uid for group, uid in zip(groups, block.uids, strict=True)]

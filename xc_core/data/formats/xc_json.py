@@ -59,7 +59,7 @@ class XCJson(Source):
         filters = [path for split in self.splits if (path := self.filters(split))]
         matrices = [path for split in self.splits if (path := find(folder, f"{STEM[split]}_X_Y.txt"))]
         self.files = [*self._path.values(), *filters, *matrices]
-        self._seen: set[Path] = set()
+        self._reported: set[Path] = set()
 
     def labels(self) -> Iterator[Block]:
         """Yield the lines of lbl.json; compare their number with ``*_X_Y.txt`` if there is one."""
@@ -82,16 +82,16 @@ class XCJson(Source):
         """Return filter_labels_{split}.txt; None if there is none."""
         return find(self.folder, f"filter_labels_{split}.txt")
 
-    def _compare(self, file: str, matrix: str, what: str, count: int) -> None:
+    def _compare(self, file: str, matrix: str, side: str, count: int) -> None:
         """Raise DataError if the header of a matrix beside the JSON states another number."""
         path = find(self.folder, matrix)
         if path is None:
             return
         documents, labels = read_header(path, self.options)
-        claimed = documents if what == "documents" else labels
+        claimed = documents if side == "documents" else labels
         if claimed != count:
             raise DataError(
-                f"{claimed} {what} in the header",
+                f"{claimed} {side} in the header",
                 expected=f"{count}, the number of lines of {file}",
                 do=f"download both files again; {path.name} is not needed beside JSON, so it can also be deleted",
                 where=f"{path.name}, line 1",
@@ -104,8 +104,8 @@ class XCJson(Source):
             table = _parse(raw, schema)
             if table is None:
                 _explain(raw, path, number, schema)
-            if path not in self._seen:
-                self._seen.add(path)
+            if path not in self._reported:
+                self._reported.add(path)
                 _report_ignored(raw, path, schema)
             yield _block(table, path.name, number)
 
@@ -154,17 +154,17 @@ def _complete(table: pa.Table) -> bool:
     targets, relevance = table["target_ind"].combine_chunks(), table["target_rel"].combine_chunks()
     if targets.null_count or targets.flatten().null_count or relevance.flatten().null_count:
         return False
-    return bool((_counts(targets) == _counts(relevance))[_given(relevance)].all())
+    return bool((_counts(targets) == _counts(relevance))[_not_null(relevance)].all())
 
 
-def _both_null(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+def _both_null(titles: pa.ChunkedArray, contents: pa.ChunkedArray) -> bool:
     """Return True if both columns are null in the same row."""
-    if not one.null_count or not other.null_count:
+    if not titles.null_count or not contents.null_count:
         return False
-    return bool((one.is_null().to_numpy() & other.is_null().to_numpy()).any())
+    return bool((titles.is_null().to_numpy() & contents.is_null().to_numpy()).any())
 
 
-def _given(column: pa.Array) -> Bool:
+def _not_null(column: pa.Array) -> Bool:
     """Return True for the rows that are not null."""
     if not column.null_count:
         return np.ones(len(column), bool)
@@ -187,9 +187,9 @@ def _block(table: pa.Table, file: str, number: int) -> Block:
         targets, relevance = table["target_ind"].combine_chunks(), table["target_rel"].combine_chunks()
         block.label_ids = _numbers(targets.flatten()).astype(np.int64)
         block.label_counts = _counts(targets)
-        given = np.repeat(_given(relevance), block.label_counts)
+        has_relevance = np.repeat(_not_null(relevance), block.label_counts)
         block.relevance = np.ones(len(block.label_ids))
-        block.relevance[given] = _numbers(relevance.flatten())
+        block.relevance[has_relevance] = _numbers(relevance.flatten())
         if table["group"].null_count < len(table):
             block.groups = [group or "" for group in table["group"].to_pylist()]
         if table[_FAMILY].null_count < len(table):
@@ -284,11 +284,11 @@ def _state_labels(path: Path, labels: int) -> None:
     options = ReadOptions()
     rows, _ = read_header(path, options)
     with replacing(path) as work, work.open("wb") as file:
-        new = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else file
-        new.write(f"{rows} {labels}\n".encode())
+        output = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else file
+        output.write(f"{rows} {labels}\n".encode())
         for number, block in blocks(path, options):
-            new.write(block[block.index(b"\n") + 1 :] if number == 1 else block)
-        new.close()
+            output.write(block[block.index(b"\n") + 1 :] if number == 1 else block)
+        output.close()
 
 
 _FILES = ("trn.json", "tst.json", "lbl.json")

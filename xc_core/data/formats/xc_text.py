@@ -62,13 +62,13 @@ def matrix_rows(path: Path, options: ReadOptions) -> Rows:
     Raises DataError for a malformed row, a label index beyond the header, or another number of rows than the header's.
     """
     rows, labels = read_header(path, options)
-    seen = 0
+    rows_read = 0
     for number, raw in blocks(path, options):
         body = raw[raw.index(b"\n") + 1 :] if number == 1 else raw
         first = 2 if number == 1 else number
         if _ROWS.fullmatch(body) is None:
             _explain(body, path, first)
-        seen += body.count(b"\n")
+        rows_read += body.count(b"\n")
         counts = np.array([line.count(b":") for line in body.split(b"\n")[:-1]], np.int64)
         numbers = _numbers(body, path, first)
         outside = np.flatnonzero(numbers[0::2] >= labels)
@@ -81,9 +81,9 @@ def matrix_rows(path: Path, options: ReadOptions) -> Rows:
                 where=f"{path.name}, line {first + row}",
             )
         yield numbers[0::2].astype(np.int64), counts, numbers[1::2]
-    if seen != rows:
+    if rows_read != rows:
         raise DataError(
-            f"{counted(seen, 'row')} under a header of {counted(rows, 'row')}",
+            f"{counted(rows_read, 'row')} under a header of {counted(rows, 'row')}",
             expected="as many rows as the header states",
             do="download the file again; a document without labels is an empty line, not a missing one",
             where=f"{path.name}, line 1",
