@@ -29,6 +29,8 @@ _MEASURE_BYTES: Final = 3000
 metrics."""
 _TREE_BYTES: Final = 800
 """Bytes of a label tree per pair and label of its fit (docs/lab-notes/2026-11-22-what-a-plan-is-worth.md)."""
+_TREE_FILE_BYTES: Final = 240
+"""The same in its file. On YSOFinna, whose folds have 805,000 pairs and labels, the file of a tree has 193 MB."""
 _PARTS_FACTOR: Final = 2
 """Times as many bytes of a label tree if its terms are parts of words. A text has three times as many of these as words
 and pairs of words; a tree keeps 1.9 times as many bytes (docs/lab-notes/2026-11-25-parts-of-words.md)."""
@@ -130,14 +132,14 @@ def _num_pairs(case: Case) -> float:
     return case.world.documents * case.world.pairs
 
 
-def _tree_bytes(case: Case) -> float:
-    """Return the bytes of all label trees, which are trained on train and validation documents.
+def _tree_bytes(case: Case, each: float = _TREE_BYTES) -> float:
+    """Return the bytes of all label trees, which learn train and validation documents; ``each`` per pair and label.
 
     Those on parts of words count more: a text has more terms, so a tree has more weights.
     """
     scores = [score for score in case.recipe.scores.values() if isinstance(score, Lexical)]
     trees = sum(score.trees * (_PARTS_FACTOR if score.terms.characters else 1) for score in scores)
-    return float(trees * _TREE_BYTES * (case.world.published * case.world.pairs + case.world.labels))
+    return float(trees * each * (case.world.published * case.world.pairs + case.world.labels))
 
 
 def _row_bytes(case: Case, table: Any, copies: float) -> float:
@@ -197,8 +199,13 @@ def _searched_bytes(case: Case, *, served: bool) -> float:
 
 
 def _score_bytes(case: Case, *, served: bool) -> float:
-    """Searching scores; vectors of documents for neighbours, terms of documents for words."""
-    return case.searched * _searched_bytes(case, served=served) + (neighbours(case)[0] > 0) * case.vector_bytes
+    """Return the bytes of the scores of a fold: indexes, vectors of documents for neighbours, label trees.
+
+    A held-out fold has no copy of a score that is the same in every fold.
+    """
+    searched = case.searched if served else case.searched_per_fold
+    voters = case.vector_bytes if neighbours(case)[0] > 0 else 0
+    return searched * _searched_bytes(case, served=served) + voters + _tree_bytes(case, _TREE_FILE_BYTES)
 
 
 def held_bytes(case: Case) -> tuple[str, float]:

@@ -64,6 +64,12 @@ class Case:
         return sum(score.searches and isinstance(score, HasIndex) for score in self.recipe.scores.values())
 
     @property
+    def searched_per_fold(self) -> int:
+        """The same, of the scores that are fitted and kept for each fold."""
+        scores = self.recipe.scores.values()
+        return sum(score.searches and score.per_fold and isinstance(score, HasIndex) for score in scores)
+
+    @property
     def measured(self) -> int:
         """Documents that the indexes of all searching scores are asked for their recall, each one once."""
         return self.searched * min(self.world.validation or self.world.train, ALONE)
@@ -204,7 +210,10 @@ def searches(case: Case) -> dict[str, list[SearchWork]]:
         # the recall compares an index with exact search, a graph is quick; cells are fitted, then filled
         "scores": [
             SearchWork(
-                case.measured * (2 - served), labels, exact=True, graphs=case.searched * (served + held_out * large)
+                case.measured * (2 - served),
+                labels,
+                exact=True,
+                graphs=case.searched * served + case.searched_per_fold * held_out * large,
             ),
             SearchWork((held_out + 1) * _KMEANS_ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
         ],

@@ -1,0 +1,85 @@
+"""The bytes on disk that a plan counts, beside those of artefacts that are really written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ToyWorld, make_workspace
+from tests.planning.test_stage_costs import LARGE, WIDTH
+from xc_core.ann.base import BATCHES_EXACT_UP_TO
+from xc_core.chain import Workspace, run_stage
+from xc_core.chain.fingerprints import input_folder
+from xc_core.data.corpus import Corpus
+from xc_core.data.ingest import IngestConfig
+from xc_core.data.tokens import Tokenised
+from xc_core.planning.data_size import DataSize
+from xc_core.planning.stage_bytes import WRITTEN
+from xc_core.planning.stage_costs import Case, searches
+from xc_core.recipes import RECIPES
+
+ADDED = 3000
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Case, dict[str, int]]]:
+    """The toy dataset with its ten labels, and with 3,000 more: what a plan reads, what is written."""
+    return [_written(tmp_path_factory.mktemp("few"), 0), _written(tmp_path_factory.mktemp("many"), ADDED)]
+
+
+def _written(root: Path, added: int) -> tuple[Case, dict[str, int]]:
+    world = ToyWorld.make()
+    world.labels += [{"uid": f"X{i}", "title": f"extra{i}", "content": f"w{i}"} for i in range(added)]
+    workspace = make_workspace(root, world)
+    workspace.params.declare_dataset("toy", IngestConfig(allow=("unseen-labels",)))
+    stages = ("corpus", "tokens", "encoder", "embeddings", "clusters", "negatives", "classifier", "scores")
+    for stage in stages:
+        run_stage(workspace, stage, "toy", "ngame")
+    experiment = workspace.params.experiment("toy", "ngame")
+    tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
+    case = Case(experiment.recipe, DataSize.of(workspace.open(Corpus, "toy"), tokens), 32)
+    return case, {stage: _bytes(workspace, stage) for stage in stages}
+
+
+def _bytes(workspace: Workspace, stage: str) -> int:
+    folder = input_folder(workspace, stage, workspace.params.experiment("toy", "ngame"))
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("stage", ["embeddings", "classifier", "scores"])
+def test_artefacts_grow_with_labels_as_a_plan_counts(sizes: list[tuple[Case, dict[str, int]]], stage: str) -> None:
+    (few, few_bytes), (many, many_bytes) = sizes
+    assert many.world.labels - few.world.labels == ADDED
+    assert WRITTEN[stage](many) - WRITTEN[stage](few) == pytest.approx(many_bytes[stage] - few_bytes[stage], rel=0.06)
+
+
+def test_a_score_that_is_the_same_in_every_fold_is_written_once() -> None:
+    """Label texts do not depend on documents; rows do."""
+    ngame = RECIPES["ngame"]
+    one, other = (ngame.changed({"scores": {name: None}}) for name in ("label_text", "classifier"))
+    folds = len(LARGE.folds(ngame))
+    assert folds > 1
+    both, rows, texts = (Case(recipe, LARGE, WIDTH) for recipe in (ngame, one, other))
+    served = WRITTEN["scores"](texts)
+    assert served == WRITTEN["model"](texts) - 6 * LARGE.label_tokens * LARGE.labels
+    assert WRITTEN["scores"](both) == WRITTEN["scores"](rows) + served
+    assert WRITTEN["scores"](rows) > (folds - 1) * 2 * rows.table_bytes + served
+
+
+def test_held_out_folds_need_graphs_of_rows_alone() -> None:
+    labels = BATCHES_EXACT_UP_TO + 1
+    case = Case(RECIPES["ngame"], replace(LARGE, labels=labels), WIDTH)
+    held_out = len(LARGE.folds(case.recipe)) - 1
+    assert case.searched == 2
+    assert searches(case)["scores"][0].graphs == 2 + held_out
+
+
+def test_label_trees_are_written_for_each_fold() -> None:
+    """They are the largest part of `house` on disk: 193 MB of a tree on YSOFinna."""
+    house = RECIPES["house"]
+    case, without = (Case(recipe, LARGE, WIDTH) for recipe in (house, house.changed({"scores": {"lexical": None}})))
+    trees = 3 * 240 * (LARGE.published * LARGE.pairs + LARGE.labels)
+    assert WRITTEN["scores"](case) - WRITTEN["scores"](without) == pytest.approx(len(LARGE.folds(house)) * trees)
+    assert WRITTEN["model"](case) - WRITTEN["model"](without) == pytest.approx(trees)
