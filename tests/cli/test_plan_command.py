@@ -160,6 +160,9 @@ def test_stages_on_a_gpu_take_what_their_work_takes_at_the_recorded_rates() -> N
     assert ngame["embeddings"] == pytest.approx((1_000_000 * 14 + labels * 8) / 2 / 1e4)
     house = on_gpu._seconds(Case(RECIPES["house"], world, 32), recorded)
     assert house["encoder"] == pytest.approx(steps * (3 - 2 / 6) / 2), "five layers of six are trained, not three"
+    augmented = RECIPES["dpr"].changed({"encoder": {"augment": True}})
+    with_texts = on_gpu._seconds(Case(augmented, world, 32), recorded)["encoder"]
+    assert with_texts == pytest.approx(steps + 3 * labels * (6 + 2 + 6 + 2) / 1e4), "label texts are read as documents"
     assert ngame["classifier"] == pytest.approx(30 * (855_000 + published) / 100 * 32 / 16)
     assert [own["negatives"] for own in (ngame, ance)] == pytest.approx([0, published * labels * 32 / 1e9])
     one, four = (on_gpu._seconds(Case(RECIPES["ance"], world, 32, processes), recorded) for processes in (1, 4))

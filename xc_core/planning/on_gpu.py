@@ -76,7 +76,8 @@ def _seconds(case: Case, recorded: dict[str, Any]) -> dict[str, float]:
     documents = world.published if settings.refit else world.train
     timed = find_recipe(_TIMED_RECIPE).changed({"encoder": {"encoder": {"name": settings.encoder.name}}}).encoder
     forward = 1 / passes(timed)
-    read = settings.epochs * case.read(documents) * passes(settings) * forward
+    added = world.labels if settings.augment else 0  # label texts as documents, each with a label text of the pool
+    read = settings.epochs * (case.read(documents) + case.encoded(0, 2 * added)) * passes(settings) * forward
     embedded = case.encoded(world.documents, world.labels) * forward
     filled = case.encoded(documents, world.labels) * forward if case.fills_banks else 0.0
     seconds = {
