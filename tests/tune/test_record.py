@@ -149,7 +149,7 @@ def test_the_machine_has_no_name(threads: int, shown: str, monkeypatch: pytest.M
 @pytest.fixture
 def stored(tmp_path: Path) -> tuple[Path, Any]:
     """The folder of a study with a trial, and what it was started with."""
-    tuning = SimpleNamespace(name="s", dataset="toy", project=Workspace(tmp_path), asked=lambda: {"seed": 0})
+    tuning = SimpleNamespace(name="s", dataset="toy", project=Workspace(tmp_path), definition=lambda: {"seed": 0})
     made = opened(tmp_path, cast(Any, tuning))
     drawn = made.ask()
     drawn.set_user_attr("record", {"number": 0})

@@ -63,8 +63,10 @@ _NO_BIAS: dict[str, Any] = {"noise": None}
 """Without the score that removes the bias."""
 
 
-def _beside(name: str, paper: str, *, scores: dict[str, Any] | None = None, **classifier: dict[str, Any]) -> Recipe:
-    """Register the same training with another source or loss."""
+def _register_variant(
+    name: str, paper: str, *, scores: dict[str, Any] | None = None, **classifier: dict[str, Any]
+) -> Recipe:
+    """Register the same training with another source of negatives or another loss."""
     changes: dict[str, Any] = {"classifier": classifier, "scores": scores or {}}
     return register(ADVERSARIAL.variant(name, paper, __name__, changes))
 
@@ -77,26 +79,26 @@ PRETRAINED = register(
         {"encoder": {"epochs": 0.0}},
     ),
 )
-UNIFORM_NS = _beside(
+UNIFORM_NS = _register_variant(
     "uniform-ns",
     "negative sampling, uniform noise, as in Bamler and Mandt",
     scores=_NO_BIAS,
     negatives={"kind": "uniform", "positives": 0, "draws": 1},  # p_n = 1 / L
     loss={"regulariser": 2e-2},  # lambda
 )
-FREQ_NS = _beside(
+FREQ_NS = _register_variant(
     "freq-ns",
     "negative sampling, frequency noise (word2vec)",
     negatives={"kind": "frequency", "positives": 0, "draws": 1},  # p_n = share of train pairs
     loss={"regulariser": 2e-2},  # lambda
 )
-NCE = _beside(
+NCE = _register_variant(
     "nce",
     "NCE, Gutmann and Hyvaerinen, 2010, the tree as base",
     scores=_NO_BIAS,
     loss={"kind": "nce", "temperature": _SCALE, "bias": 14.0},  # above log L
 )
-OVE = _beside(
+OVE = _register_variant(
     "ove",
     "one-vs-each, Titsias, 2016",
     scores=_NO_BIAS,
@@ -104,7 +106,7 @@ OVE = _beside(
     loss={"kind": "one-vs-each", "temperature": _SCALE},
     table={"weight_decay": 0.5},  # the prior
 )
-ANR = _beside(
+ANR = _register_variant(
     "anr",
     "augment and reduce, Ruiz et al., ICML 2018",
     scores=_NO_BIAS,
