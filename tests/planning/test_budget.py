@@ -165,6 +165,35 @@ def test_the_same_budget_gives_the_same_epochs_and_times_nothing_again(
     assert len(steps) == (2 + 6) * timed
 
 
+def test_an_estimate_is_for_the_processor_that_it_was_made_on(
+    ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A project that was copied to another machine, or is mounted on two, used the timings of the first one."""
+    experiment, used = experiment_of(ready), list[int]()
+    for name in ("slow", "fast", "slow"):
+        monkeypatch.setattr(budget, "processor", lambda name=name: name)
+        budget.scaled_epochs(ready, experiment, 0.2)
+        used.append(len(steps))
+    assert used == [used[0], 2 * used[0], 2 * used[0]]
+
+
+def test_an_estimate_from_before_processors_counted_is_used(
+    ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that was killed then resumes only with the same epochs."""
+    experiment = experiment_of(ready)
+    with monkeypatch.context() as before:
+        before.setattr(budget.json, "dumps", lambda content, dumps=json.dumps: dumps(drop_processor(content)))
+        first = budget.scaled_epochs(ready, experiment, 0.2)
+    timed = len(steps)
+    assert budget.scaled_epochs(ready, experiment, 0.2) == first
+    assert len(steps) == timed
+
+
+def drop_processor(content: Any) -> Any:
+    return content[:3] if isinstance(content, list) else content
+
+
 @pytest.mark.parametrize(
     ("changes", "again"),
     [

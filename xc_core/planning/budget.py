@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core import artifacts
+from xc_core.chain.costs import processor
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.kept import TRAINED
@@ -141,11 +142,16 @@ def _remembered(workspace: Workspace, experiment: Experiment, *, again: bool) ->
     tokens = artifacts.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
     device = Device.chosen()
     other = [] if device.is_cpu else [device.in_words()]
-    counts = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *other])
-    key = hashlib.sha256(counts.encode()).hexdigest()[:16]
-    path = workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
     parts = {*_FIXED, *(name for name in TRAINED if getattr(recipe, name).epochs)}
-    kept = None if again else _kept(path, parts)
+
+    def place(*machine: str) -> Path:
+        counts = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *machine])
+        key = hashlib.sha256(counts.encode()).hexdigest()[:16]
+        return workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
+
+    # up to 0.2.0 the processor was not part of the name; a training that was killed then has these epochs
+    path = place(*other, processor())
+    kept = None if again else _kept(path, parts) or _kept(place(*other), parts)
     if kept is None:
         kept = _Estimate.of(workspace, experiment).seconds()
         workspace.write(path, json.dumps(kept) + "\n")
