@@ -593,6 +593,42 @@ def test_a_server_that_does_not_answer_is_waited_for_aloud_and_for_a_short_time(
     connect(store.uri, store.lock)
 
 
+@pytest.mark.parametrize(
+    ("reason", "found", "do"),
+    [
+        ("SSL validation failed for https://s3:1/b [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+         "a certificate that is not trusted, of the S3", "set AWS_CA_BUNDLE "),
+        ("SSL validation failed for https://s3:1/b [SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)",
+         "no TLS connection to the S3", "write http:// in AWS_ENDPOINT_URL "),
+        ("SSL validation failed for https://s3:1/b [Errno 2] No such file or directory",
+         "no TLS connection to the S3", "write http:// in AWS_ENDPOINT_URL "),
+        ("Failed to upload x to b/x: An error occurred (403) when calling the PutObject operation: Forbidden",
+         "a refusal by the S3", "set AWS_ACCESS_KEY_ID "),
+        ("Unable to locate credentials", "a refusal by the S3", "set AWS_ACCESS_KEY_ID "),
+        ("Failed to upload x to b/x: An error occurred (NoSuchBucket) when calling the PutObject operation",
+         "no bucket in the S3", "create it, or fix XC_MLFLOW_ARTIFACTS"),
+        ('Could not connect to the endpoint URL: "http://s3:1/b"', "no answer from the S3", "start the store, "),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_object_store_is_not_one_of_the_tracking_server(
+    reason: str, found: str, do: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to start MLflow, or to set MLflow's variable for certificates, which the S3 client does not read.
+
+    The reasons are those of boto3, which need not be installed.
+    """
+
+    class BotoError(Exception):
+        pass
+
+    monkeypatch.setattr("assets.mlflow_errors._errors_of_s3", lambda: (BotoError,))
+    with pytest.raises(UnavailableError) as caught, answering("http://tracking:5000"):
+        raise BotoError(reason)
+    assert caught.value.found == f"{found} store of MLflow's files ({reason})"
+    assert caught.value.do.startswith(do)
+    assert "MLFLOW_TRACKING" not in caught.value.do
+
+
 def test_a_registry_at_another_address_has_a_short_time_too(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
