@@ -84,7 +84,7 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     if rebuild is not None and rebuild.exists():
         raise UsageError(f"{rebuild}, which exists", expected="a new folder", do="name another folder, or delete it")
     with temporary_folder() as scratch:
-        with client_of(workspace, reads=True) as client:
+        with client_of(workspace, reads=True, logs=False) as client:
             try:
                 found = read(client, dataset, version, scratch)
             except MissingError:
