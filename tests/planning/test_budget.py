@@ -15,6 +15,7 @@ import torch
 
 from xc_core import devices
 from xc_core.chain import Workspace
+from xc_core.chain.costs import processor
 from xc_core.chain.experiment import Experiment
 from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import Tokenised, store_name
@@ -183,7 +184,7 @@ def test_an_estimate_from_before_processors_counted_is_used(
     """A training that was killed then resumes only with the same epochs."""
     experiment = experiment_of(ready)
     with monkeypatch.context() as before:
-        before.setattr(budget.json, "dumps", lambda content, dumps=json.dumps: dumps(drop_processor(content)))
+        before.setattr(json, "dumps", lambda content, dumps=json.dumps, **how: dumps(drop_processor(content), **how))
         first = budget.scaled_epochs(ready, experiment, 0.2)
     timed = len(steps)
     assert budget.scaled_epochs(ready, experiment, 0.2) == first
@@ -191,7 +192,7 @@ def test_an_estimate_from_before_processors_counted_is_used(
 
 
 def drop_processor(content: Any) -> Any:
-    return content[:3] if isinstance(content, list) else content
+    return content[:-1] if isinstance(content, list) and content[-1:] == [processor()] else content
 
 
 @pytest.mark.parametrize(
