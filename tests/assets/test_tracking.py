@@ -729,6 +729,35 @@ def test_a_path_that_an_address_cannot_hold_is_refused_and_nothing_is_written(
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("localhost:5000", "no http:// before the host"),
+        ("mlflow.example.org:443/path", "no http:// before the host"),
+        ("'http://host:5000'", "quotes around it"),
+        ('"sqlite:///x.db"', "quotes around it"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"])
+def test_a_text_that_is_nearly_an_address_is_refused_with_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, given: str, why: str
+) -> None:
+    """The advice was to use the same release of MLflow, and the exit code that of a server that is down."""
+    monkeypatch.setenv(variable, given)
+    with pytest.raises(ConfigError) as caught:
+        mlflow_settings(tmp_path)
+    assert caught.value.found.startswith(f"{variable} = ") and caught.value.found.endswith(f" ({why})")
+
+
+def test_a_line_break_at_the_end_of_an_address_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the file of a secret: the address was an "Invalid url", and no server can be started at it."""
+    for variable in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"):
+        monkeypatch.setenv(variable, "http://host:5000\n")
+    found = mlflow_settings(tmp_path)
+    assert (found.uri, found.registry, found.artifacts) == ("http://host:5000",) * 3
+    assert os.environ["MLFLOW_REGISTRY_URI"] == "http://host:5000", "which MLflow itself reads"
+
+
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"])
 def test_a_variable_that_holds_no_address_is_named(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
