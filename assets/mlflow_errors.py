@@ -27,6 +27,8 @@ _ANSWERS: Final = (
 )
 """MLflow's codes of errors that are answers, about what it lacks or does not take; others may be of the network."""
 _TLS: Final = re.compile(r"SSLError|\bTLS\b.*invalid path")
+_NO_LOGIN: Final = re.compile(r"\(403\)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|credentials")
+"""What the S3 client says of a login that is missing, wrong or without permission."""
 _REASON: Final = re.compile(r"""\(Caused by .*(["'])(.+?)\1\)\)""")
 """The innermost reason in an error of requests, behind an address so long that a message would be cut before it."""
 
@@ -43,7 +45,8 @@ def answering(uri: str) -> Iterator[None]:
         from requests import RequestException
         from sqlalchemy.exc import SQLAlchemyError
 
-    ours: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *_errors_of_s3())
+    of_s3 = _errors_of_s3()
+    ours: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *of_s3)
     try:
         yield
     except ours as error:
@@ -51,9 +54,11 @@ def answering(uri: str) -> Iterator[None]:
         file = Path(temporary) if temporary and f"'{temporary}/" in str(error) else sqlite_file(uri)
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
-        what, expected, do = _advice(error, uri)
+        stored = isinstance(error, of_s3)
+        what, expected, do = _advice_on_s3(error) if stored else _advice(error, uri)
         cause = RuntimeError(named[2]) if (named := _REASON.search(str(error))) else error
-        found = f"{what} MLflow at {hide_secrets(uri)} ({hide_secrets(first_line(cause))})"
+        whom = "the S3 store of MLflow's files" if stored else f"MLflow at {hide_secrets(uri)}"
+        found = f"{what} {whom} ({hide_secrets(first_line(cause))})"
         do += "; the artefacts are complete, so run the same job again"
         # Dagster would store the cause, which has the address with its login
         raise UnavailableError(found, expected=expected, do=do) from None
@@ -92,6 +97,24 @@ def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
         return "no TLS connection to", "a server that takes TLS, and files of certificates that can be read", do
     expected = "a reachable tracking server, or sqlite:////absolute/path.db"
     return "no answer from", expected, f"start the server or set {variable}"
+
+
+def _advice_on_s3(error: Exception) -> tuple[str, str, str]:
+    """Return what an error of the S3 client is, what was expected, and what to do; it has variables of its own."""
+    text = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        do = "set AWS_CA_BUNDLE to a file with the certificate of the authority that signed the store's; renew one "
+        do += "that is expired, or use the host that it names"
+        return "a certificate that is not trusted, of", "one that is valid for this host", do
+    if "SSL" in text:
+        do = "write http:// in AWS_ENDPOINT_URL or MLFLOW_S3_ENDPOINT_URL if the store has no TLS; else fix the file "
+        return "no TLS connection to", "a store that takes TLS, and certificates that can be read", do + "AWS_CA_BUNDLE"
+    if _NO_LOGIN.search(text):
+        return "a refusal by", "a login that has this permission", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if "NoSuchBucket" in text:
+        return "no bucket in", "the bucket of XC_MLFLOW_ARTIFACTS", "create it, or fix XC_MLFLOW_ARTIFACTS"
+    do = "start the store, or fix AWS_ENDPOINT_URL or MLFLOW_S3_ENDPOINT_URL"
+    return "no answer from", "a store that answers", do
 
 
 def _errors_of_s3() -> tuple[type[Exception], ...]:

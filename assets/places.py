@@ -12,6 +12,7 @@ from assets.settings import REGISTRY_URI, TRACKING_URI, dagster_environment, hid
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
+from xc_core.lifecycle.dvc_settings import DvcSettings
 from xc_core.lifecycle.places import Place
 from xc_core.outside import text_of, yaml_of
 
@@ -37,7 +38,7 @@ def _dvc(workspace: Workspace, dataset: str) -> list[Place]:
             "run this after the commands above",
             (f"dvc gc --workspace --cloud --remote {name}",),
         )
-        for name, url in dvc.remotes().items()
+        for name, url in DvcSettings.of(workspace.root).remotes.items()
     ]
 
 

@@ -1,13 +1,12 @@
 """Resources of the assets: the project, DVC, MLflow."""
 
-import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import dagster as dg
 from ruamel.yaml import YAML
@@ -20,10 +19,6 @@ from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError, UnavailableError, XCError, bare
 from xc_core.git import tracked, trouble
 from xc_core.lifecycle import dvc_lock
-
-_REMOTE: Final = re.compile(r"^(?:.*\s)?remote\.([^=\s]+)\.url=(.+)$", re.MULTILINE)
-"""The address of a remote in what ``dvc config --list`` prints."""
-_CACHE: Final = re.compile(r"^(?:.*\s)?cache\.dir=(.+)$", re.MULTILINE)
 
 
 class Project(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -127,18 +122,6 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         with Repo(self.root) as repo:
             found = {Path(stage.path) for stage in repo.index.stages} if present else set()
         return [path for path in present if path.resolve() not in found]
-
-    def remotes(self) -> dict[str, str]:
-        """Return the address of each remote by its name, from all files of DVC's configuration; none if dvc fails."""
-        return dict(_REMOTE.findall(self._settings()))
-
-    def cache(self) -> Path:
-        """Return the folder of the cache, which ``cache.dir`` may put elsewhere."""
-        return Path(self.root, ".dvc", ["cache", *_CACHE.findall(self._settings())][-1])
-
-    def _settings(self) -> str:
-        command = [sys.executable, "-m", "dvc", "config", "--list"]
-        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False).stdout
 
     def _dvc(self, *arguments: str) -> None:
         # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files

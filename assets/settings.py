@@ -20,6 +20,8 @@ REGISTRY_URI: Final = "MLFLOW_REGISTRY_URI"
 _ARTIFACTS: Final = "XC_MLFLOW_ARTIFACTS"
 _DATABASE: Final = Path(".xc", "mlflow", "mlflow.db")
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
+_NO_ADDRESS: Final = re.compile(r"""['"]|[\w.-]+:\d+(/|$)""")
+"""A host with a port, or quotes that a program took as part of the value."""
 _SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
 
 
@@ -69,10 +71,15 @@ def mlflow_settings(root: Path) -> MlflowSettings:
 
 
 def _given(variable: str) -> str:
-    """Return the address, or path, in an environment variable; empty if there is none."""
-    uri = os.environ.get(variable) or ""
+    """Return the address, or path, in an environment variable; empty if there is none.
+
+    A line break at its end, as in the file of a secret, does not count.
+    """
+    uri = (os.environ.get(variable) or "").strip()
     try:
         urlparse(uri)
+        if _NO_ADDRESS.match(uri):
+            raise ValueError("quotes around it" if uri[0] in "'\"" else "no http:// before the host")
     except ValueError as error:
         found = f"{variable} = {bare(hide_secrets(uri))} ({error})"
         raise ConfigError(found, expected="an address such as http://host:5000", do="fix the variable") from error

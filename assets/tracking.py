@@ -48,34 +48,54 @@ _POOL_SIZES: Final = ("MLFLOW_SQLALCHEMYSTORE_POOL_SIZE", "MLFLOW_SQLALCHEMYSTOR
 
 
 def connect(uri: str, lock: Path) -> Any:
-    """Return a client of ``uri`` after a first connection.
+    """Return a client of ``uri`` after a first connection."""
+    import mlflow
+
+    with answering(uri):
+        mlflow.set_tracking_uri(uri)
+        addresses = (uri, os.environ.get(REGISTRY_URI, ""))
+        with _first(*addresses, lock=lock), first_contact(uri):
+            database.made(*addresses)
+            client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
+            client.search_experiments(max_results=1)
+    return client
+
+
+@contextmanager
+def asking_registry(uri: str, lock: Path) -> Iterator[Any]:
+    """Yield a client for a question about registered models, the only request; the tracking server is not asked.
+
+    Errors of MLflow in the block become UnavailableError; each request in it has the short time of a first one.
+    """
+    import mlflow
+
+    with answering(uri), first_contact(uri):
+        with _first(uri, lock=lock):
+            client = mlflow.MlflowClient(uri, uri)
+        yield client
+
+
+@contextmanager
+def _first(*addresses: str, lock: Path) -> Iterator[None]:
+    """Set MLflow up for a first connection to the addresses, in the block.
 
     It connects to a sqlite file under ``lock``, because processes that create one, or its tables, at the same time
     crash. Who may not write the lock connects without it.
     """
-    import mlflow
-
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it raises
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
-    addresses = (uri, os.environ.get(REGISTRY_URI, ""))
     is_file = any(map(sqlite_file, addresses))
     if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
         os.environ.setdefault(_POOL, "NullPool")
-    with answering(uri):
-        mlflow.set_tracking_uri(uri)
-        with ExitStack() as first:
-            if is_file:
-                with suppress(StorageError):
-                    first.enter_context(locked(lock, "the first connection to MLflow", patience=_PATIENCE))
-            first.enter_context(first_contact(uri))
-            database.made(*addresses)
-            client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
-            client.search_experiments(max_results=1)
-    return client
+    with ExitStack() as first:
+        if is_file:
+            with suppress(StorageError):
+                first.enter_context(locked(lock, "the first connection to MLflow", patience=_PATIENCE))
+        yield
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from assets.database import unmade
 from assets.release import aliases, versions
-from assets.release.client import client_of
+from assets.release.client import client_of, registry_of
 from assets.release.pointer import Alias, Pointer, alias_in_sqlite
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
-from xc_core.errors import CorruptError, MissingError, StorageError
+from xc_core.errors import CorruptError, MissingError, StorageError, UnavailableError
 from xc_core.progress import report
 
 if TYPE_CHECKING:
@@ -23,17 +23,24 @@ if TYPE_CHECKING:
 def champion(workspace: Workspace, dataset: str) -> Champion | None:
     """Return the champion, None if there is none (entry point ``xc.champions``); MissingError if the registry is new.
 
-    MLflow is asked only if the pointer of the last answer is missing or out of date.
+    MLflow is asked only if the pointer of the last answer is missing or out of date. If it does not answer, the
+    champion of the last answer is returned, as an unconfirmed one; without its files the UnavailableError is raised.
     """
     from xc_core.infer.champion import Champion
 
     settings, pointer = mlflow_settings(workspace.root), Pointer.read(_pointer_file(workspace, dataset))
+    registry, why = hide_secrets(settings.registry), ""
     alias = alias_in_sqlite(settings.registry, versions.model_name(dataset), aliases.CHAMPION)
-    if pointer is not None and pointer.names(hide_secrets(settings.registry), alias) and pointer.holds():
-        fetch = partial(_noted, Path(pointer.folder), settings.artifacts, dataset)
-        repair = versions.repair_champion_command(dataset)
-        return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset)
-    return _asked(workspace, dataset)
+    if pointer is None or not pointer.names(registry, alias) or not pointer.holds():
+        try:
+            return _asked(workspace, dataset)
+        except UnavailableError as error:
+            if pointer is None or pointer.uri != registry or not pointer.holds():
+                raise
+            why = error.found
+    fetch = partial(_noted, Path(pointer.folder), settings.artifacts, dataset)
+    repair = versions.repair_champion_command(dataset)
+    return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset, why)
 
 
 def write_pointer(workspace: Workspace, dataset: str) -> None:
@@ -50,7 +57,7 @@ def _asked(workspace: Workspace, dataset: str) -> Champion | None:
 
     version, new = None, "; MLflow has no database yet"
     if not unmade(mlflow_settings(workspace.root).registry):
-        with client_of(workspace) as client:
+        with registry_of(workspace) as client:
             version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
             new = "" if version else versions.hint_if_new(client)
     if version is None and new and has_packed_model(workspace):
@@ -79,7 +86,7 @@ def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
     pointer, alias = Pointer.read(path), Alias(int(version.version), version.tags.get("bundle", ""))
     if pointer is not None and pointer.names(registry, alias) and pointer.holds():
         return _noted(Path(pointer.folder), settings.artifacts, dataset)
-    with client_of(workspace):
+    with client_of(workspace, logs=False):
         folder = versions.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):

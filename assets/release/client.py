@@ -13,12 +13,13 @@ from xc_core.errors import MissingError
 
 
 @contextmanager
-def client_of(workspace: Workspace, *, reads: bool = False) -> Iterator[Any]:
+def client_of(workspace: Workspace, *, reads: bool = False, logs: bool = True) -> Iterator[Any]:
     """Yield a client of the project's MLflow; errors of MLflow in the block become UnavailableError.
 
     A registry at another address is asked once first: an error names that address, and no command waits long. Raises
     MissingError to who ``reads`` what was registered if the registry is a database that is not there yet: to make it
-    needs permission to write.
+    needs permission to write. For who ``logs`` nothing, a registry at another address stands in for a database of runs
+    that is not there yet.
     """
     from assets.mlflow_errors import answering
     from assets.tracking import connected
@@ -32,8 +33,29 @@ def client_of(workspace: Workspace, *, reads: bool = False) -> Iterator[Any]:
             do="register a model: xc promote --dataset NAME --recipe NAME; if there was a database, it was moved or "
             "deleted, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI has changed",
         )
-    with connected(settings.uri, settings.lock) as client:
-        if settings.registry != settings.uri:
-            with answering(settings.registry), first_contact(settings.registry):
-                client.search_registered_models(max_results=1)
+    uri = settings.uri if logs or not unmade(settings.uri) else settings.registry
+    try:
+        with connected(uri, settings.lock) as client:
+            if settings.registry != uri:
+                with answering(settings.registry), first_contact(settings.registry):
+                    client.search_registered_models(max_results=1)
+            yield client
+    finally:
+        if uri != settings.uri:  # MLflow writes the address into the environment, where our settings are
+            _restore(settings.uri)
+
+
+@contextmanager
+def registry_of(workspace: Workspace) -> Iterator[Any]:
+    """Yield a client of the project's registry for one question; as ``client_of``, without asking anything itself."""
+    from assets.tracking import asking_registry
+
+    settings = mlflow_settings(workspace.root)
+    with asking_registry(settings.registry, settings.lock) as client:
         yield client
+
+
+def _restore(uri: str) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri(uri)

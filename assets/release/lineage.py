@@ -33,6 +33,7 @@ from xc_core.errors import (
 )
 from xc_core.git import outside_hooks, project_checkout
 from xc_core.leftovers import temporary_folder
+from xc_core.lifecycle.dvc_settings import DvcSettings
 from xc_core.progress import report
 
 _SHOWN: Final = {
@@ -83,7 +84,7 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     if rebuild is not None and rebuild.exists():
         raise UsageError(f"{rebuild}, which exists", expected="a new folder", do="name another folder, or delete it")
     with temporary_folder() as scratch:
-        with client_of(workspace, reads=True) as client:
+        with client_of(workspace, reads=True, logs=False) as client:
             try:
                 found = read(client, dataset, version, scratch)
             except MissingError:
@@ -257,13 +258,11 @@ def _share_remotes(root: Path, folder: Path) -> None:
     """
     from configobj import ConfigObj
 
-    from assets.resources import Dvc
-
-    settings, dvc = ConfigObj(encoding="utf-8", interpolation=False), Dvc.of(root)
-    for name, url in dvc.remotes().items():
+    settings, dvc = ConfigObj(encoding="utf-8", interpolation=False), DvcSettings.of(root)
+    for name, url in dvc.remotes.items():
         place = url if "://" in url else str((root / ".dvc" / url).resolve())
         settings[f'remote "{name}"'] = {"url": place}
-    if (cache := dvc.cache()).is_dir():
+    if (cache := dvc.cache).is_dir():
         settings["cache"] = {"dir": str(cache.resolve())}
     with suppress(FileNotFoundError):  # a project without DVC: the clone keeps the settings of its commit
         write_file(folder / ".dvc" / "config", (root / ".dvc" / "config").read_bytes())

@@ -3,7 +3,8 @@
 A pointer is only used if the registry still gives the alias to the version it names, and if that version and the folder
 still hold the model it names. So a champion that is moved in MLflow's interface is noticed, and so is another database
 in the place of the old one, whose versions have the same numbers. Otherwise MLflow is asked. If its registry is a
-server, MLflow is always asked for the version, and the pointer saves copying its files again.
+server, MLflow is always asked for the version, and the pointer saves copying its files again. If it does not answer,
+the model of the pointer is the last known champion.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def test_a_home_of_dagster_that_was_set_by_hand_counts(bare: Workspace, monkeypa
 def test_every_remote_of_dvc_has_a_command_of_its_own(bare: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     (bare.root / ".dvc").mkdir()
     remotes = {"near": "/srv/dvc", "far": "s3://me:hidden@bucket"}
-    monkeypatch.setattr("assets.resources.Dvc.remotes", lambda self: remotes)
+    monkeypatch.setattr("assets.places.DvcSettings.remotes", remotes)
     _, *found = places(bare, "toy")
     assert [place.name for place in found] == ["DVC's remote near (/srv/dvc)", "DVC's remote far (s3://***@bucket)"]
     assert [place.commands for place in found] == [(f"dvc gc --workspace --cloud --remote {name}",) for name in remotes]

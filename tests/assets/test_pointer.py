@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Released
 from tests.assets.conftest import Store
 from xc_core.chain import Workspace
+from xc_core.errors import UnavailableError
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
@@ -142,3 +144,46 @@ def test_a_second_answer_imports_only_what_it_needs(released: Released, project:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "set()"
+
+
+def test_without_an_answer_the_last_champion_is_used_and_nothing_else(
+    released: Released, own: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was started again while MLflow was down ended, although it had the model."""
+    folder, path, down = fetched(own), own.state / "champions" / "toy.json", "http://127.0.0.1:9"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", down)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    content = json.loads(path.read_text())
+    with pytest.raises(UnavailableError):  # the pointer is of another registry
+        champions.champion(own, "toy")
+    path.write_text(json.dumps(content | {"uri": down}))
+    found = champions.champion(own, "toy")
+    assert found is not None
+    assert (found.version, found.digest, found.fetch()) == (str(released.version), content["digest"], folder)
+    assert found.unconfirmed.startswith(f"no answer from MLflow at {down} ")
+    path.write_text(json.dumps(content | {"uri": down, "folder": "/nowhere"}))
+    with pytest.raises(UnavailableError):
+        champions.champion(own, "toy")
+
+
+def test_a_registry_at_another_address_is_asked_alone_and_once(
+    released: Released, own: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each poll of a server asked it twice, and made the database of runs, which it does not need."""
+    from mlflow import MlflowClient
+
+    runs, asked = tmp_path / "runs.db", list[str]()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{runs}")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
+    monkeypatch.setattr(champions, "alias_in_sqlite", lambda uri, name, alias: None)
+    for name in ("search_experiments", "search_registered_models", "get_model_version_by_alias"):
+        plain = getattr(MlflowClient, name)
+        monkeypatch.setattr(
+            MlflowClient, name, lambda *a, _name=name, _plain=plain, **k: asked.append(_name) or _plain(*a, **k)
+        )
+    found = champions.champion(own, "toy")
+    assert found is not None and not found.unconfirmed
+    assert asked == ["get_model_version_by_alias"]
+    assert found.fetch().is_dir()
+    assert not runs.exists()
+    assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{runs}"

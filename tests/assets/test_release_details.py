@@ -441,14 +441,23 @@ def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: 
 
 
 @pytest.mark.parametrize("level", ["config", "config.local"])
-def test_a_clone_gets_the_cache_of_the_project_wherever_it_is(tmp_path: Path, level: str) -> None:
-    """Data that a shared cache alone had were not found, and a relative path led to a folder beside the clone."""
+def test_a_clone_gets_the_cache_of_the_project_wherever_it_is(
+    tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data that a shared cache alone had were not found, and a relative path led to a folder beside the clone.
+
+    dvc, which takes a second, is asked once for all of its settings.
+    """
     own, clone, cache = tmp_path / "own", tmp_path / "elsewhere" / "clone", tmp_path / "our cache"
     for place in (own / ".dvc" / "cache", clone / ".dvc", cache):
         place.mkdir(parents=True)
     (own / ".dvc" / level).write_text("[cache]\n    dir = ../../our cache\n")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    lineage._share_remotes(own, clone)
+    asked, run = list[list[str]](), subprocess.run
+    with monkeypatch.context() as counting:
+        counting.setattr(subprocess, "run", lambda command, **more: asked.append(command) or run(command, **more))
+        lineage._share_remotes(own, clone)
+    assert len(asked) == 1
     settings = subprocess.check_output([sys.executable, "-m", "dvc", "cache", "dir"], cwd=clone, text=True)
     assert settings.strip() == str(cache)
 

@@ -593,6 +593,42 @@ def test_a_server_that_does_not_answer_is_waited_for_aloud_and_for_a_short_time(
     connect(store.uri, store.lock)
 
 
+@pytest.mark.parametrize(
+    ("reason", "found", "do"),
+    [
+        ("SSL validation failed for https://s3:1/b [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+         "a certificate that is not trusted, of the S3", "set AWS_CA_BUNDLE "),
+        ("SSL validation failed for https://s3:1/b [SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)",
+         "no TLS connection to the S3", "write http:// in AWS_ENDPOINT_URL "),
+        ("SSL validation failed for https://s3:1/b [Errno 2] No such file or directory",
+         "no TLS connection to the S3", "write http:// in AWS_ENDPOINT_URL "),
+        ("Failed to upload x to b/x: An error occurred (403) when calling the PutObject operation: Forbidden",
+         "a refusal by the S3", "set AWS_ACCESS_KEY_ID "),
+        ("Unable to locate credentials", "a refusal by the S3", "set AWS_ACCESS_KEY_ID "),
+        ("Failed to upload x to b/x: An error occurred (NoSuchBucket) when calling the PutObject operation",
+         "no bucket in the S3", "create it, or fix XC_MLFLOW_ARTIFACTS"),
+        ('Could not connect to the endpoint URL: "http://s3:1/b"', "no answer from the S3", "start the store, "),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_object_store_is_not_one_of_the_tracking_server(
+    reason: str, found: str, do: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to start MLflow, or to set MLflow's variable for certificates, which the S3 client does not read.
+
+    The reasons are those of boto3, which need not be installed.
+    """
+
+    class BotoError(Exception):
+        pass
+
+    monkeypatch.setattr("assets.mlflow_errors._errors_of_s3", lambda: (BotoError,))
+    with pytest.raises(UnavailableError) as caught, answering("http://tracking:5000"):
+        raise BotoError(reason)
+    assert caught.value.found == f"{found} store of MLflow's files ({reason})"
+    assert caught.value.do.startswith(do)
+    assert "MLFLOW_TRACKING" not in caught.value.do
+
+
 def test_a_registry_at_another_address_has_a_short_time_too(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -691,6 +727,35 @@ def test_a_path_that_an_address_cannot_hold_is_refused_and_nothing_is_written(
     with pytest.raises(ConfigError, match="move or rename the folder"):
         mlflow_settings(tmp_path / name)
     assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("localhost:5000", "no http:// before the host"),
+        ("mlflow.example.org:443/path", "no http:// before the host"),
+        ("'http://host:5000'", "quotes around it"),
+        ('"sqlite:///x.db"', "quotes around it"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"])
+def test_a_text_that_is_nearly_an_address_is_refused_with_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, given: str, why: str
+) -> None:
+    """The advice was to use the same release of MLflow, and the exit code that of a server that is down."""
+    monkeypatch.setenv(variable, given)
+    with pytest.raises(ConfigError) as caught:
+        mlflow_settings(tmp_path)
+    assert caught.value.found.startswith(f"{variable} = ") and caught.value.found.endswith(f" ({why})")
+
+
+def test_a_line_break_at_the_end_of_an_address_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the file of a secret: the address was an "Invalid url", and no server can be started at it."""
+    for variable in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"):
+        monkeypatch.setenv(variable, "http://host:5000\n")
+    found = mlflow_settings(tmp_path)
+    assert (found.uri, found.registry, found.artifacts) == ("http://host:5000",) * 3
+    assert os.environ["MLFLOW_REGISTRY_URI"] == "http://host:5000", "which MLflow itself reads"
 
 
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"])

@@ -169,3 +169,23 @@ def test_a_training_whose_project_is_moved_ends_after_the_next_checkpoint_and_re
     assert saves == [1, 2]
     run_stage(Workspace(new), "encoder", "toy", "ngame", force=True)
     assert saves[2] == 3, "after the last checkpoint before the move"
+
+
+@pytest.mark.parametrize("stage", ["corpus", "encoder", "scores", "model"])
+def test_a_stage_without_a_checkpoint_whose_project_is_moved_ends_like_one_with_a_checkpoint(
+    copied: Workspace, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with a FileNotFoundError, exit code 70."""
+    module = importlib.import_module(f"xc_core.stages.{stage}")
+    plain, new = module.run, tmp_path / "new"
+
+    def moving(context: Context[Any]) -> None:
+        if copied.root.is_dir():
+            copied.root.rename(new)
+        plain(context)
+
+    monkeypatch.setattr(module, "run", moving)
+    with pytest.raises(MovedError, match=f"{stage} that changed during the run.* was moved or deleted"):
+        run_stage(copied, stage, "toy", recipe_of(stage), force=True)
+    assert not copied.root.exists()
+    assert not run_stage(Workspace(new), stage, "toy", recipe_of(stage), force=True).skipped

@@ -108,18 +108,29 @@ def test_doctor_notes_a_disk_that_is_nearly_full(
     "place",
     [
         ".xc", ".xc/dagster", ".xc/mlflow/artifacts", ".dvc/cache", "data", "data/mine", "state", "log", "files", "db",
-        "dvc's",
+        "dvc's", "cache of the user", "cache of the machine", "remote",
     ],
 )  # fmt: skip
-def test_doctor_shows_the_space_of_each_disk(fresh: Workspace, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    """As with the folder of a dataset, or of MLflow's files, on a disk of its own. ``/dev/shm`` is one."""
+def test_doctor_shows_the_space_of_each_disk(
+    fresh: Workspace, monkeypatch: pytest.MonkeyPatch, place: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As with the folder of a dataset, or of MLflow's files, on a disk of its own. ``/dev/shm`` is one.
+
+    DVC's cache may be put elsewhere by its settings of the project, of the user and of the machine.
+    """
     monkeypatch.setattr("tempfile.tempdir", str(fresh.root))
     monkeypatch.setenv("XC_STATE_DIR", "state")
     monkeypatch.setenv("XC_LOG_DIR", "log")
     monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (fresh.root / "files").as_uri())
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{fresh.root}/db")
     (fresh.root / ".dvc").mkdir(exist_ok=True)
-    (fresh.root / ".dvc" / "config.local").write_text('[cache]\n    dir = "../dvc\'s"\n')
+    local = '[cache]\n    dir = "../dvc\'s"\n' if place == "dvc's" else "['remote \"near\"']\n    url = ../remote\n"
+    (fresh.root / ".dvc" / "config.local").write_text(local)
+    for variable, name in (("DVC_GLOBAL_CONFIG_DIR", "the user"), ("DVC_SYSTEM_CONFIG_DIR", "the machine")):
+        (folder := tmp_path_factory.mktemp("dvc")).joinpath("config").write_text(
+            f"[cache]\n    dir = {fresh.root}/cache of {name}\n" if name in place else ""
+        )
+        monkeypatch.setenv(variable, str(folder))
     if (there := fresh.root / place).exists():
         shutil.move(there, fresh.root / "before")
     there.parent.mkdir(exist_ok=True, parents=True)

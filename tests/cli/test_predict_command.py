@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -176,6 +177,20 @@ def test_predict_asks_the_champion_where_no_recipe_is_named(
     offered(monkeypatch, "xc.champions", entry("none", lambda *_: None),
             entry("one", lambda workspace, dataset: in_folder(folder) if dataset == "toy" else None))  # fmt: skip
     assert json.loads(xc("predict", *TOY, "--json", "falcon").out)[0]["title"] == "falcon"
+
+
+def test_predict_notes_a_champion_that_nobody_could_confirm(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    last = replace(in_folder(ready.folder("model", "toy", "ngame")), version="7", unconfirmed="no answer from MLflow")
+    offered(monkeypatch, "xc.champions", entry("one", lambda *_: last))
+    (tmp_path / "texts.jsonl").write_text('{"text": "falcon"}\n')
+    files = ("--input", tmp_path / "texts.jsonl", "--output", tmp_path / "labels.jsonl")
+    for ended in (xc("predict", *TOY, "falcon"), xc("predict", *TOY, *files)):
+        assert ended.code == 0
+        assert "note: no answer from MLflow; version 7, the champion when the registry last answered, is asked\n" in (
+            ended.err
+        )
 
 
 def test_predict_says_that_there_is_no_champion(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -346,6 +346,28 @@ def test_files_with_old_times_that_still_arrive_are_not_ingested(workspace: Work
     assert len(inboxes.requested()) == 1
 
 
+@pytest.mark.parametrize("jump", [86_400.0, -86_400.0, 21.0, -21.0])
+def test_a_clock_that_jumps_between_two_ticks_makes_no_file_complete_that_still_grows(
+    workspace: Workspace, inboxes: Ticker, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """After the jump the file seems to have rested for long, or to be of the future."""
+    drop(workspace, "toy", age=1.0)
+    file = inbox.inbox(workspace, "toy") / "train.csv"
+    assert inboxes.requested() == []
+    plain, ahead = time.time, 0.0
+    monkeypatch.setattr(time, "time", lambda: plain() + ahead)
+    for size in (1, 2, 3):
+        ahead = jump
+        assert inboxes.requested() == []
+        with file.open("a") as stream:  # the next block of it arrives, at the time of the new clock
+            stream.write("a,b\n" * size)
+        os.utime(file, (time.time(), time.time()))
+    ahead += 30.0
+    assert inboxes.requested() == []
+    ahead += 30.0
+    assert len(inboxes.requested()) == 1, "it rested for two ticks"
+
+
 def test_a_run_that_ended_before_it_read_the_files_is_started_again_three_times_at_most(
     workspace: Workspace, inboxes: Ticker
 ) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from xc_core import devices
 from xc_core.chain import Workspace
+from xc_core.chain.costs import processor
 from xc_core.chain.experiment import Experiment
 from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import Tokenised, store_name
@@ -163,6 +164,35 @@ def test_the_same_budget_gives_the_same_epochs_and_times_nothing_again(
         kept.write_text(content)
         assert budget.scaled_epochs(ready, experiment, 0.2) == first
     assert len(steps) == (2 + 6) * timed
+
+
+def test_an_estimate_is_for_the_processor_that_it_was_made_on(
+    ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A project that was copied to another machine, or is mounted on two, used the timings of the first one."""
+    experiment, used = experiment_of(ready), list[int]()
+    for name in ("slow", "fast", "slow"):
+        monkeypatch.setattr(budget, "processor", lambda name=name: name)
+        budget.scaled_epochs(ready, experiment, 0.2)
+        used.append(len(steps))
+    assert used == [used[0], 2 * used[0], 2 * used[0]]
+
+
+def test_an_estimate_from_before_processors_counted_is_used(
+    ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that was killed then resumes only with the same epochs."""
+    experiment = experiment_of(ready)
+    with monkeypatch.context() as before:
+        before.setattr(json, "dumps", lambda content, dumps=json.dumps, **how: dumps(drop_processor(content), **how))
+        first = budget.scaled_epochs(ready, experiment, 0.2)
+    timed = len(steps)
+    assert budget.scaled_epochs(ready, experiment, 0.2) == first
+    assert len(steps) == timed
+
+
+def drop_processor(content: Any) -> Any:
+    return content[:-1] if isinstance(content, list) and content[-1:] == [processor()] else content
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from tests.serve.conftest import Running, Source, Start, repacked
 from xc_core.errors import CorruptError, MissingError, UnavailableError
 from xc_core.infer.champion import Champion, in_folder
 from xc_core.serve import models as module
-from xc_core.serve.models import Models
+from xc_core.serve.models import Models, Watch
 
 
 def cut_encoder(folder: Path) -> None:
@@ -59,6 +59,24 @@ def test_a_new_version_answers_after_a_poll(running: Running) -> None:
     running.source.version = "1"  # a rollback is a swap like any other
     running.server.models.poll()
     assert running.ask(text="falcon")["model"]["version"] == "1"
+
+
+def test_a_server_that_starts_while_its_source_is_down_answers_with_the_last_model_and_says_so(
+    folder: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last, unanswered, lines = in_folder(folder), list[int](), list[str]()
+    monkeypatch.setattr(module, "report", lines.append)
+    champion = Champion("1", last.digest, last.fetch, unconfirmed="no answer from a registry")
+    models = Models(lambda: champion, Watch(unanswered=lambda: unanswered.append(1)))
+    assert (models.current.version, models.source_error) == ("1", "no answer from a registry")
+    assert lines == ["there is no model to swap to (no answer from a registry); version 1 stays"]
+    champion = replace(champion, version="2")
+    models.poll()
+    assert (models.current.version, models.source_error) == ("1", "no answer from a registry")
+    assert len(unanswered) == 2
+    champion = replace(champion, unconfirmed="")
+    models.poll()
+    assert (models.current.version, models.source_error) == ("2", "")
 
 
 def test_the_same_version_is_not_loaded_again(running: Running) -> None:

@@ -66,7 +66,10 @@ def test_what_a_line_means(spec: Any, distribution: Any, size: int | None) -> No
         ({"encoder.epochs": 3}, "3"),
         ({"encoder.epochs": [3]}, "[3]"),
         ({"encoder.epochs": [3, 3]}, "[3, 3]"),
-        ({"encoder.epochs": [datetime.date(2026, 11, 28), 3]}, "[datetime.date(2026, 11, 28), 3]"),
+        ({"encoder.epochs": [datetime.date(2026, 11, 28), 3]}, "2026-11-28, a date"),
+        ({"encoder.epochs": [3, [datetime.date(2026, 11, 28)]]}, "[datetime.date(2026, 11, 28)]"),
+        ({"encoder.loss": ["a", "b"], "encoder.loss.kind": ["a", "b"]}, "encoder.loss and encoder.loss.kind"),
+        ({"encoder.loss.kind": ["a", "b"], "encoder.loss": ["c", "d"]}, "encoder.loss and encoder.loss.kind"),
         ({"encoder.epochs": {"choices": "ab"}}, "'ab'"),
         ({"encoder.epochs": {"lgo": [1, 2]}}, "'lgo' (nearest: 'log')"),
         ({"encoder.epochs": {"log": [1, 2], "range": [1, 2]}}, "log, range"),
@@ -82,6 +85,8 @@ def test_what_a_line_means(spec: Any, distribution: Any, size: int | None) -> No
         ({"encoder.epochs": {"log": [0, 1]}}, "'log': [0, 1]"),
         ({"encoder.epochs": {"log": [1, 2], "step": 1}}, "'step': 1"),
         ({"encoder.epochs": {"range": [1, 2], "step": 0}}, "'step': 0"),
+        ({"encoder.epochs": {"range": [1, 3], "step": 5}}, "'step': 5"),
+        ({"encoder.epochs": {"range": [0.1, 0.3], "step": 0.5}}, "'step': 0.5"),
     ],
 )
 def test_what_is_no_space_is_refused(content: Any, found: str) -> None:
@@ -89,6 +94,13 @@ def test_what_is_no_space_is_refused(content: Any, found: str) -> None:
         Space.of(content, "space.yaml")
     assert found in error.value.found
     assert error.value.where.startswith("space.yaml")
+
+
+def test_the_message_about_a_date_says_what_is_wrong_with_it() -> None:
+    """It asked for a list of at least two values, which there were."""
+    with pytest.raises(ConfigError) as error:
+        one([datetime.date(2026, 1, 1), "b"])
+    assert error.value.do == "write it in quotes if it is a text; no setting is a date"
 
 
 @pytest.mark.parametrize(

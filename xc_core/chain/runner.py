@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -230,13 +230,12 @@ def _build_artefact(job: _Job, digests: dict[str, str], world: World, *, extende
     costs: dict[str, float] = {}
     give_back()
     forget_peak_memory()
-    settings = job.partition.settings(job.stage.name)
     refreshed, extended = job.function == "refresh", job.function == "extend"
     run_fingerprint = fingerprint(digests, refresh=refreshed, extended=extended)
     run, machine_name = code(job.stage, job.function), machine()  # raises the error of a GPU that is not there
-    with artifacts.building(job.folder, kind=job.stage.name) as build:
+    with _in_its_place(job), artifacts.building(job.folder, kind=job.stage.name) as build:
         world.of_first(run_fingerprint if job.function == "run" else "")
-        build.origin = Made(run_fingerprint, digests, plain(settings), refreshed)
+        build.origin = Made(run_fingerprint, digests, plain(job.partition.settings(job.stage.name)), refreshed)
         if job.recut:  # of the files that the present corpus was made of
             present_digests = job.workspace.made(job.stage.name, *job.partition.key).depends
             _check_unmoved(job, {**present_digests, "settings": digests["settings"]})
@@ -314,11 +313,26 @@ def _check_unmoved(job: _Job, digests: dict[str, str], *, ended: bool = True) ->
         current = {} if ended or not job.folder.parent.is_dir() else digests  # deleted or no longer readable
     if current != digests:
         names = f": {', '.join(differing(digests, current))}" if current else ", which are gone or cannot be read"
-        raise MovedError(
-            f"parameters or inputs of {job.stage.name} that changed during the run{names}",
-            expected="params.yaml and inputs unchanged while a stage runs",
-            do="run the same command again; the result was not kept",
-        )
+        raise _changed(job, names)
+
+
+@contextmanager
+def _in_its_place(job: _Job) -> Iterator[None]:
+    """Turn an error of the block into a MovedError if the project, or the folder of the artefact, is gone by then."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, MovedError) or job.folder.parent.is_dir():
+            raise
+        raise _changed(job, f": {job.folder.parent} was moved or deleted") from error
+
+
+def _changed(job: _Job, what: str) -> MovedError:
+    return MovedError(
+        f"parameters or inputs of {job.stage.name} that changed during the run{what}",
+        expected="params.yaml and inputs unchanged while a stage runs",
+        do="run the same command again; the result was not kept",
+    )
 
 
 def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:

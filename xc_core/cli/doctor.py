@@ -21,7 +21,6 @@ from xc_core.chain import STAGES, Workspace, changelog
 from xc_core.errors import ConfigError, XCError
 from xc_core.git import trouble
 from xc_core.installation import outdated
-from xc_core.outside import text_of
 from xc_core.plugins import GROUP, importing, load_plugins
 from xc_core.sqlite import PREFIX
 from xc_core.visible import counted
@@ -30,8 +29,6 @@ _LEAST_DISK_GB = 5
 _CHOSEN = ("XC_STATE_DIR", "XC_LOG_DIR", "XC_MLFLOW_ARTIFACTS", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 """Environment variables that may name a folder of Dagster, or a folder or file of MLflow, elsewhere."""
 _SCHEME = re.compile(f"^(file://|{PREFIX})")
-_DVC_FOLDER = re.compile(r"""^\s*dir\s*=\s*["']?(.+?)["']?\s*$""", re.MULTILINE)
-"""A folder that DVC's settings name, as that of its cache."""
 _PIN = re.compile(r"^\s*([\w.-]+)\s*(?:\[[^]]*\]\s*)?==\s*([^\s;#,]+)", re.MULTILINE | re.ASCII)
 """Name and version of a line of constraints.txt; extras, markers (``; sys_platform``) and comments may stand beside."""
 _LINE, _INDENTED = "\n", "\n       "
@@ -164,12 +161,12 @@ def _machine() -> Iterator[Finding]:
 
 def _disks(workspace: Workspace) -> dict[Path, str]:
     """Return a folder on each disk that the project's files and temporary files are on, with a name of the disk."""
-    homes = (workspace.state, workspace.data, dvc := workspace.root / ".dvc")
+    from xc_core.lifecycle.dvc_settings import DvcSettings
+
+    homes = (workspace.state, workspace.data, workspace.root / ".dvc")
     inner = [folder for home in homes for depth in ("*/", "*/*/") for folder in sorted(home.glob(depth))]
     chosen = [workspace.root / _SCHEME.sub("", os.environ.get(name, "")) for name in _CHOSEN]
-    settings = [text_of(file) for name in ("config", "config.local") if (file := dvc / name).is_file()]
-    cache = [Path(os.path.normpath(dvc / name)) for text in settings for name in _DVC_FOLDER.findall(text)]
-    places = [*homes, *inner, *chosen, *cache, Path(tempfile.gettempdir())]
+    places = [*homes, *inner, *chosen, *DvcSettings.of(workspace.root).folders, Path(tempfile.gettempdir())]
     disks = {workspace.root.stat().st_dev: (workspace.root, "the project's disk")}
     for place in places:
         if place.exists():

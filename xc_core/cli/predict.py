@@ -70,13 +70,13 @@ def predict(
         if as_json:
             raise UsageError("--json with files", expected="the format in the name of --output: .parquet or .jsonl",
                              do="drop --json")  # fmt: skip
-        _answer_file(source_of(dataset, recipe, bundle)(), k, tail, options)
+        _answer_file(_confirmed(source_of(dataset, recipe, bundle)()), k, tail, options)
         return
     if (unused := next((name for name in ("part", "column") if options[name] is not None), None)) is not None:
         raise UsageError(f"--{unused} without files", expected="--input and --output",
                          do=f"give both files, or drop --{unused}")  # fmt: skip
     with importing():
-        predictor = _opened(source_of(dataset, recipe, bundle)())
+        predictor = _opened(_confirmed(source_of(dataset, recipe, bundle)()))
     asked = list(texts) or _lines()
     if not asked:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
@@ -91,6 +91,14 @@ def predict(
         click.echo(printable(text))
         for label in found:
             click.echo(printable(f"  {label.score:z7.3f}  {label.title}  [{label.uid}]"))
+
+
+def _confirmed(champion: Champion) -> Champion:
+    """Note a champion that may have been replaced."""
+    if champion.unconfirmed:
+        version = f"version {champion.version}, the champion when the registry last answered"
+        click.echo(f"note: {champion.unconfirmed}; {version}, is asked", err=True)
+    return champion
 
 
 def _opened(champion: Champion) -> Predictor:

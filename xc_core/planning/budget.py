@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core import artifacts
+from xc_core.chain.costs import processor
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.kept import TRAINED
@@ -142,11 +143,16 @@ def _cached_estimate(workspace: Workspace, experiment: Experiment, *, again: boo
     tokens = artifacts.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
     device = Device.chosen()
     accelerator = [] if device.is_cpu else [device.in_words()]
-    content = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *accelerator])
-    key = hashlib.sha256(content.encode()).hexdigest()[:16]
-    path = workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
     parts = {*_FIXED, *(name for name in TRAINED if getattr(recipe, name).epochs)}
-    estimate = None if again else _read_estimate(path, parts)
+
+    def file_of(*machine: str) -> Path:
+        content = json.dumps([workspace.digest("corpus", experiment.dataset.name), tokens, settings, *machine])
+        key = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
+
+    # up to 0.2.0 the processor was not part of the name; a training that was killed then has these epochs
+    path, old_path = file_of(*accelerator, processor()), file_of(*accelerator)
+    estimate = None if again else _read_estimate(path, parts) or _read_estimate(old_path, parts)
     if estimate is None:
         estimate = _Estimate.of(workspace, experiment).seconds()
         workspace.write(path, json.dumps(estimate) + "\n")

@@ -131,15 +131,20 @@ class Models:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         start = time.monotonic()
-        self.current = load(source())
+        self.current = load(champion := source())
         self.watch.swapped(self.current, time.monotonic() - start)
+        if champion.unconfirmed:
+            self._note_unanswered(champion.unconfirmed)
 
     def poll(self) -> None:
         """Ask the source once; load its champion if it is another one, and exchange it if it works. Never raises."""
         try:
             champion = self._source()
         except Exception as error:
-            self._note_unanswered(error)
+            self._note_unanswered(in_words(error))
+            return
+        if champion.unconfirmed:
+            self._note_unanswered(champion.unconfirmed)
             return
         if self.source_error:
             log(f"the model to serve is known again: version {champion.version}")
@@ -191,8 +196,7 @@ class Models:
             return self._source().version != champion.version
         return False
 
-    def _note_unanswered(self, error: Exception) -> None:
-        reason = in_words(error)
+    def _note_unanswered(self, reason: str) -> None:
         if _VARIES.sub("", reason) != _VARIES.sub("", self.source_error):
             log(f"there is no model to swap to ({reason}); version {self.current.version} stays")
         self.source_error = reason

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -163,6 +163,9 @@ class Space:
         for name, spec in content.items():
             _check_name(name, where)
             settings[name] = _parse(spec, f"{where}: {name}")
+        if twice := [name for name in settings if f"{name}.kind" in settings]:
+            found = f"{twice[0]} and {twice[0]}.kind, which are the same setting"
+            raise ConfigError(found, expected="one line per setting", do="drop one of them", where=where)
         return cls(dict(sorted(settings.items())))
 
     @property
@@ -263,8 +266,14 @@ def _parse(spec: Any, where: str) -> Choices | Range:
 
 def _choices(values: Any, where: str) -> Choices:
     labels: set[str] = set()
-    with suppress(TypeError):  # of a date, which no setting takes
-        labels = {json.dumps(_label(value)) for value in values} if isinstance(values, list) else labels
+    for value in values if isinstance(values, list) else ():
+        try:
+            labels.add(json.dumps(_label(value)))
+        except TypeError as error:  # a date, also in a list or mapping
+            found = f"{value}, a date" if isinstance(value, date) else shown(value)
+            expected = "numbers, texts, true, false and null, or lists and mappings of them"
+            do = "write it in quotes if it is a text; no setting is a date"
+            raise ConfigError(found, expected=expected, do=do, where=where) from error
     if len(labels) < 2 or len(labels) != len(values):
         expected = "a list of at least two values, each once"
         raise ConfigError(f"{shown(values)}", expected=expected, do=_ADVICE, where=where)
@@ -283,4 +292,8 @@ def _range(spec: dict[str, Any], where: str) -> Range:
     if (log and (ends[0] <= 0 or step is not None)) or (step is not None and step <= 0):
         expected = "a step above 0, or log with numbers above 0 and without a step"
         raise ConfigError(f"{shown(spec)}", expected=expected, do="fix the numbers", where=where)
-    return Range(ends[0], ends[1], log, step, all(type(number) is int for number in numbers))
+    found = Range(ends[0], ends[1], log, step, all(type(number) is int for number in numbers))
+    if found.size == 1:
+        do = f"lower the step, or give the values as a list; --set fixes a setting for all trials at {ends[0]}"
+        raise ConfigError(f"{shown(spec)}", expected="a step that reaches a second value", do=do, where=where)
+    return found
