@@ -115,6 +115,7 @@ def test_validation_that_is_farther_than_test_is_said_too(tmp_path: Path, world:
     assert (found["nearer"], found["farther"]) == (False, True)
     (line,) = warning(found)
     assert "farther" in line and "too low" in line and "--split uid" in line
+    assert "split off by a hash, the difference is chance" in line, "neither remedy is for such a dataset"
 
 
 def test_a_corpus_that_was_measured_before_gives_no_warning_of_the_other_kind(tmp_path: Path, world: ToyWorld) -> None:

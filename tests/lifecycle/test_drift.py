@@ -59,6 +59,8 @@ def test_labels_are_called_known_if_they_are(unknown: int, labels: str) -> None:
     ("changes", "answer", "reason"),
     [
         ({"unknown_labels": 1}, "refresh", "1 of 100 labels (1.0%) are unknown to the model; the limit is 0.0%"),
+        ({"unknown_labels": 1, "labels": 2_550}, "refresh",
+         "1 of 2,550 labels (less than 0.1%) are unknown to the model; the limit is 0.0%"),
         ({"untrained_labels": 11}, "retrain", "11 of 100 labels (11.0%) have no trained row; the limit is 10.0%"),
         ({"query_auc": 0.76}, "retrain",
          "vectors of new documents can be told from older ones (AUC 0.76); the limit is 0.75"),

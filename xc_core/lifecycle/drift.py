@@ -94,7 +94,8 @@ def _labels(figures: Figures, limits: DriftConfig) -> list[tuple[Answer, str]]:
     ):
         share = count / max(figures.labels, 1)
         if share > limit:
-            text = f"{count:,} of {counted(figures.labels, 'label')} ({share:.1%}) {phrase}; the limit is {limit:.1%}"
+            shown = f"{share:.1%}" if share >= 0.0005 else "less than 0.1%"
+            text = f"{count:,} of {counted(figures.labels, 'label')} ({shown}) {phrase}; the limit is {limit:.1%}"
             causes.append((answer, text))
     return causes
 
