@@ -20,9 +20,9 @@ from assets.resources import Dvc, Project, Tracking
 from assets.shown import SHOWN
 from assets.tracking import DataVersion, Logged, StageRun, curves, flat, log_stage
 from xc_core.artifacts import Made, read_made, read_manifest
+from xc_core.chain.costs import read_costs
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
-from xc_core.chain.runner import read_costs
 from xc_core.chain.workspace import working
 from xc_core.environment import number
 from xc_core.errors import UnavailableError

@@ -25,9 +25,8 @@ from benchmarks.gpu_pieces import PIECES, RATED, RECIPES, Row, Sizes, rates
 from benchmarks.harness import today
 from xc_core import artifacts
 from xc_core.chain import Workspace
-from xc_core.chain.costs import processor
+from xc_core.chain.costs import processor, read_costs
 from xc_core.chain.kept import TRAINED
-from xc_core.chain.runner import read_costs
 from xc_core.devices import Device
 from xc_core.environment import DEVICE
 from xc_core.errors import CorruptError, UsageError, XCError, in_words

@@ -15,7 +15,7 @@ from tests.chain.toy import STAGES_OF, Edit, folder_of, recipe_of, set_content, 
 from xc_core import artifacts
 from xc_core.chain import Workspace, run_stage
 from xc_core.chain.context import Context
-from xc_core.chain.runner import read_costs
+from xc_core.chain.costs import read_costs
 from xc_core.errors import MovedError
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.state import Position

@@ -19,8 +19,7 @@ from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.adopt import share
 from xc_core.chain.context import Context
-from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb, processor
-from xc_core.chain.runner import read_costs
+from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb, processor, read_costs
 from xc_core.cluster import Clusters
 from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError, UsageError
 from xc_core.fusion import FittedFusion

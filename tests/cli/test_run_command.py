@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core.chain import Workspace
-from xc_core.chain.runner import read_costs
+from xc_core.chain.costs import read_costs
 from xc_core.locks import locked
 
 

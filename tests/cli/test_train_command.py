@@ -13,8 +13,9 @@ import pytest
 from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.costs import read_costs
 from xc_core.chain.experiment import Experiment
-from xc_core.chain.runner import Ran, read_costs
+from xc_core.chain.runner import Ran
 from xc_core.chain.workspace import training
 from xc_core.errors import ConfigError, MissingError
 from xc_core.locks import locked

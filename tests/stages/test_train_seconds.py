@@ -9,7 +9,7 @@ import pytest
 
 from tests.stages.halves import run_until
 from xc_core.chain import Workspace
-from xc_core.chain.runner import read_costs
+from xc_core.chain.costs import read_costs
 from xc_core.train.encoder import EncoderTask
 
 

@@ -1,8 +1,9 @@
-"""What a run costs here: the largest resident memory of this process, and the machine that seconds belong to."""
+"""What a run costs: the largest resident memory of this process, the machine, and the record of a stage's last run."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import re
@@ -10,7 +11,14 @@ import resource
 import sys
 from pathlib import Path
 
+from xc_core import artifacts
+from xc_core.chain.fingerprints import readable
+from xc_core.chain.registry import versioned_stages
+from xc_core.chain.workspace import Workspace
 from xc_core.visible import counted
+
+_MACHINE = "machine"
+"""Key of the machine in the record of a run."""
 
 
 def forget_peak_memory() -> None:
@@ -55,3 +63,21 @@ def machine() -> str:
 
         gpu = Device.chosen().in_words()
     return f"{processor()}, {counted(threads, 'thread')}, {gpu}"
+
+
+def write_costs(path: Path, costs: dict[str, float], machine_name: str) -> None:
+    """Record the costs of a run of a stage on a machine."""
+    content = {**costs, _MACHINE: machine_name}
+    artifacts.write_file(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def read_costs(workspace: Workspace, stage: str, dataset: str, recipe: str | None = None) -> dict[str, float]:
+    """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
+    content = readable(workspace.scratch("cost", stage, dataset, recipe))
+    return {name: value for name, value in content.items() if isinstance(value, int | float)}
+
+
+def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
+    """Return the machines that the stages of an experiment last ran on."""
+    files = (workspace.scratch("cost", stage.name, dataset, recipe) for stage in versioned_stages("experiment"))
+    return {str(name) for file in files if (name := readable(file).get(_MACHINE)) is not None}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core import artifacts, manifests
+from xc_core.chain.costs import machines, read_costs
 from xc_core.chain.registry import STAGES, TRAIN_STAGES
-from xc_core.chain.runner import machines, read_costs
 from xc_core.chain.status import Status, states
 from xc_core.chain.workspace import Workspace
 from xc_core.data.checks import accepted_sentence

@@ -6,7 +6,6 @@ An artefact that is up to date is not built again. If parameters or inputs chang
 from __future__ import annotations
 
 import importlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,10 +17,10 @@ from typing import Any
 from xc_core import artifacts
 from xc_core.artifacts import Build, Made
 from xc_core.chain.context import Context, ExperimentInputs, Run
-from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb
+from xc_core.chain.costs import forget_peak_memory, machine, machines, peak_memory_mb, read_costs, write_costs
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
-from xc_core.chain.fingerprints import differing, fingerprint, input_folder, inputs, readable, write_settings
+from xc_core.chain.fingerprints import differing, fingerprint, input_folder, inputs, write_settings
 from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.registry import STAGES, Stage, find_stage, versioned_stages
 from xc_core.chain.status import State, Status, depends, states
@@ -34,8 +33,6 @@ from xc_core.memory import give_back
 from xc_core.params import plain
 from xc_core.plugins import importing
 from xc_core.progress import quiet, report
-
-_MACHINE = "machine"
 
 
 @dataclass(frozen=True)
@@ -248,8 +245,7 @@ def _build_artefact(job: _Job, digests: dict[str, str], world: World, *, extende
     seconds = time.monotonic() - start
     cpu_seconds = time.process_time() - cpu_start
     costs |= {"seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3), "peak_memory_mb": peak_memory_mb()}
-    content = {**costs, _MACHINE: machine_name}
-    artifacts.write_file(job.scratch("cost"), json.dumps(content, indent=1, sort_keys=True) + "\n")
+    write_costs(job.scratch("cost"), costs, machine_name)
     artifacts.remove(job.scratch("run"))
     return Ran(job.folder, False, seconds, facts, costs)
 
@@ -342,15 +338,3 @@ def code(stage: Stage, function: str) -> Callable[[Context[Any]], None]:
     fallback = [take_over] if function == "extend" else []
     stage_function: Callable[[Context[Any]], None] = getattr(module, function, *fallback)
     return stage_function
-
-
-def read_costs(workspace: Workspace, stage: str, dataset: str, recipe: str | None = None) -> dict[str, float]:
-    """Return the costs of the last run of a stage in this workspace; empty if it never ran here."""
-    content = readable(workspace.scratch("cost", stage, dataset, recipe))
-    return {name: value for name, value in content.items() if isinstance(value, int | float)}
-
-
-def machines(workspace: Workspace, dataset: str, recipe: str) -> set[str]:
-    """Return the machines that the stages of an experiment last ran on."""
-    files = (workspace.scratch("cost", stage.name, dataset, recipe) for stage in versioned_stages("experiment"))
-    return {str(name) for file in files if (name := readable(file).get(_MACHINE)) is not None}

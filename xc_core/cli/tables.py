@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from xc_core.chain import Workspace
-from xc_core.chain.runner import read_costs
+from xc_core.chain.costs import read_costs
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.names import TABLE, titled
 from xc_core.visible import counted, printable
