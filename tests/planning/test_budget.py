@@ -191,6 +191,22 @@ def test_an_estimate_from_before_processors_counted_is_used(
     assert len(steps) == timed
 
 
+def test_force_times_again_whatever_an_estimate_from_before_processors_counted_says(
+    ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = experiment_of(ready)
+    with monkeypatch.context() as before:
+        before.setattr(json, "dumps", lambda content, dumps=json.dumps, **how: dumps(drop_processor(content), **how))
+        budget.scaled_epochs(ready, experiment, 0.2)
+    (old,) = (ready.state / "budget").iterdir()
+    old.write_text(json.dumps({part: 2 * seconds for part, seconds in json.loads(old.read_text()).items()}))
+    timed = len(steps)
+    found = budget.scaled_epochs(ready, experiment, 0.2, again=True)
+    assert len(steps) == 2 * timed
+    assert budget.scaled_epochs(ready, experiment, 0.2) == found, "not that of the old estimate"
+    assert len(steps) == 2 * timed
+
+
 def drop_processor(content: Any) -> Any:
     return content[:-1] if isinstance(content, list) and content[-1:] == [processor()] else content
 
