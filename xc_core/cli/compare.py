@@ -55,6 +55,7 @@ def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> Non
     """
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # raises the error of an unknown name
+    _check_different(ours, theirs)
     figures = (_on_test if on == _TEST else _on_validation)(workspace, dataset, ours, theirs)
     found, pairs = paired.differences(*figures), figures[0].den
     rows = {name: {**asdict(one), "clear": one.clear} for name, one in found.items()}
@@ -80,6 +81,17 @@ def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> Non
         if metric in rows:
             left = _LEFT_OUT if on != _TEST and not rows[metric]["pairs"] else ""
             click.echo(_line(name, rows[metric], counted(rows[metric]["pairs"], "pair") + left))
+
+
+def _check_different(ours: str, theirs: str) -> None:
+    """Raise UsageError if both names are of the same score of the same recipe."""
+    models = [name.partition(":")[::2] for name in (ours, theirs)]
+    if len({(recipe, score or FUSION) for recipe, score in models}) == 1:
+        raise UsageError(
+            f"{ours} and {theirs}, which are the same",
+            expected="two different recipes or scores",
+            do="name another recipe, or one of its scores as RECIPE:SCORE",
+        )
 
 
 def _line(title: str, row: dict[str, Any], of: str) -> str:
