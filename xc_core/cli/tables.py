@@ -8,6 +8,8 @@ import click
 
 from xc_core.chain import Workspace
 from xc_core.chain.costs import read_costs
+from xc_core.chain.status import states
+from xc_core.errors import XCError
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.names import TABLE, titled
 from xc_core.visible import counted, printable
@@ -27,14 +29,23 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
 
 
 def show_next(workspace: Workspace, dataset: str, how: str = "train again") -> None:
-    """Print the commands that train the experiments of a dataset with new data, or a first one."""
+    """Print the commands that train the experiments of a dataset that are out of date, or a first one."""
     recipes = workspace.params.recipes(dataset)
     if not recipes:
         click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
         return
-    click.echo(f"next: {how}:")
-    for recipe in recipes:
+    stale = [recipe for recipe in recipes if not _is_up_to_date(workspace, dataset, recipe)]
+    click.echo(f"next: {how}:" if stale else f"{dataset}: every experiment is up to date")
+    for recipe in stale:
         click.echo(f"  {workspace.params.train_command(dataset, recipe)}")
+
+
+def _is_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> bool:
+    try:
+        partition = workspace.params.partition(dataset, recipe)
+        return all(state.status.usable for state in states(workspace, partition).values())
+    except XCError:  # of a wrong setting, which the training reports
+        return False
 
 
 def metrics_table(evaluation: Evaluation, title: str) -> str:
