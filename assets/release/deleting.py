@@ -91,7 +91,11 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
     from assets.release.candidate import moving, registering
 
     name = versions.model_name(checked_name("dataset", dataset))
-    with client_of(workspace, reads=True) as client, registering(workspace, dataset), moving(workspace, dataset):
+    with (
+        client_of(workspace, reads=True, logs=False) as client,
+        registering(workspace, dataset),
+        moving(workspace, dataset),
+    ):
         every = {int(version.version): version for version in client.search_model_versions(f"name = '{name}'")}
         kept = keep is not None or dataset in workspace.params.datasets()
         used = _in_use(client, name) if kept else {}

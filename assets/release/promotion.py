@@ -41,7 +41,7 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     if repair and (recipe is not None or reason is not None):
         raise UsageError("--repair with --recipe or --reason", expected="--version at most", do="drop the others")
     name = versions.model_name(dataset)
-    with client_of(workspace, reads=recipe is None) as client:
+    with client_of(workspace, reads=recipe is None, logs=recipe is not None or repair) as client:
         if repair:
             click.echo(repaired(workspace, client, dataset, version))
             return
@@ -180,7 +180,7 @@ def rollback(dataset: str) -> None:
 
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name
-    with client_of(workspace, reads=True) as client:
+    with client_of(workspace, reads=True, logs=False) as client:
         now, before = aliases.roll_back(client, dataset, partial(moving, workspace, dataset))
     click.echo(f"models:/{versions.model_name(dataset)}@champion is version {now} again (instead of {before})")
     write_pointer(workspace, dataset)

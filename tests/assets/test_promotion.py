@@ -684,6 +684,21 @@ def test_a_new_registry_is_called_new(
     assert any(f"{tmp_path / 'new.db'} is new: it has no model, but the project has some" in text for text in notes)
 
 
+@pytest.mark.parametrize(
+    "command", [["promote"], ["promote", "--version", 1], ["rollback"], ["delete", "--version", 1]]
+)
+def test_a_command_that_only_asks_the_registry_makes_no_database_of_runs(
+    xc: Xc, project: Workspace, released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store,
+    command: list[str | int],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
+    ended = xc(*command, "--dataset", "toy")
+    expected = {"rollback": "no previous champion of xc-toy", "delete": "version 1, which has the alias champion"}
+    assert expected.get(str(command[0]), "") in ended.err
+    assert not (tmp_path / "runs.db").exists()
+
+
 # without a server
 
 
