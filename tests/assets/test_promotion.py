@@ -430,6 +430,20 @@ def test_doctor_makes_no_database(
     assert not missing.exists() and not list((fresh.state / "mlflow").iterdir())
 
 
+def test_doctor_checks_the_champion_without_a_database_of_runs(
+    released: Released, project: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that serves: only the registry is shared."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
+    assert [(finding.level, finding.text) for finding in health.check()][:3] == [
+        ("note", f"no database of runs yet at {tmp_path / 'runs.db'}: no stage was logged"),
+        ("ok", f"MLflow answers at {store.uri}"),
+        ("ok", "champion of toy: version 1, recipe ngame"),
+    ]
+    assert not (tmp_path / "runs.db").exists()
+
+
 def test_doctor_names_a_path_that_no_database_can_have(
     store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
