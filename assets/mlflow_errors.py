@@ -45,20 +45,20 @@ def answering(uri: str) -> Iterator[None]:
         from requests import RequestException
         from sqlalchemy.exc import SQLAlchemyError
 
-    of_s3 = _errors_of_s3()
-    ours: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *of_s3)
+    s3_errors = _errors_of_s3()
+    handled: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *s3_errors)
     try:
         yield
-    except ours as error:
+    except handled as error:
         temporary = tempfile.tempdir  # gettempdir raises an error itself if no folder can be written
         file = Path(temporary) if temporary and f"'{temporary}/" in str(error) else sqlite_file(uri)
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
-        stored = isinstance(error, of_s3)
-        what, expected, do = _advice_on_s3(error) if stored else _advice(error, uri)
-        cause = RuntimeError(named[2]) if (named := _REASON.search(str(error))) else error
-        whom = "the S3 store of MLflow's files" if stored else f"MLflow at {hide_secrets(uri)}"
-        found = f"{what} {whom} ({hide_secrets(first_line(cause))})"
+        of_s3 = isinstance(error, s3_errors)
+        problem, expected, do = _advice_on_s3(error) if of_s3 else _advice(error, uri)
+        cause = RuntimeError(nested[2]) if (nested := _REASON.search(str(error))) else error
+        service = "the S3 store of MLflow's files" if of_s3 else f"MLflow at {hide_secrets(uri)}"
+        found = f"{problem} {service} ({hide_secrets(first_line(cause))})"
         do += "; the artefacts are complete, so run the same job again"
         # Dagster would store the cause, which has the address with its login
         raise UnavailableError(found, expected=expected, do=do) from None

@@ -139,7 +139,7 @@ def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
         if before.get("mark") == now:
             return dg.SkipReason("nothing has changed")
         known = before["known"] if isinstance(before.get("known"), dict) else {}
-        found = [one for one in staleness.verdicts(workspace) if not one.missing or one.key in known]
+        found = [one for one in staleness.partition_states(workspace) if not one.missing or one.key in known]
         changed = [verdict for verdict in found if known.get(verdict.key) != verdict.text]
         if changed:
             staleness.report(context.instance, changed)

@@ -115,7 +115,7 @@ def test_the_model_of_a_recipe_is_judged_again_if_another_one_became_champion_af
 def test_a_candidate_brings_the_locks_of_its_project(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """In Dagster as on the command line."""
     monkeypatch.setattr(candidates, "_PATIENCE", 0.1)
-    monkeypatch.setattr(candidates, "_COPYING", 0.1)
+    monkeypatch.setattr(candidates, "_COPY_PATIENCE", 0.1)
     own = candidates.candidate(project, "toy", "ngame")
     with (
         candidates.registering(project, "toy"),
