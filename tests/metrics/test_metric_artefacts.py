@@ -151,6 +151,8 @@ ROWS_OF = TrainedOn(train=1000, epochs=1.0)
         ({"fitted": True, "dial": True}, "fusion",
          "chosen and fitted on validation documents that no score has seen"),
         ({"fitted": True, "dial": True, "instead": "classifier"}, "fusion",
+         "not used; classifier alone, with a dial, was chosen on validation documents that no score has seen"),
+        ({"fitted": True, "instead": "classifier"}, "fusion",
          "not used; classifier alone was chosen on validation documents that no score has seen"),
     ],
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 import click
@@ -16,6 +18,8 @@ from xc_core.visible import counted, printable
 
 REFRESH: Final = "train again, or refresh (docs/runbook.md#refresh)"
 """What to do after a change of the data."""
+_WIDTH: Final = 120
+"""Characters of a line of a printed table."""
 
 
 def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
@@ -51,13 +55,14 @@ def _is_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> bool:
 def metrics_table(evaluation: Evaluation, title: str) -> str:
     """Return the metrics of each score and of the fusion, with intervals, as an aligned table, in percent."""
     content = evaluation.report
-    lines = [title, f"{'':<12}" + "".join(f"{titled(name):>9}" for name in TABLE) + "   candidates of"]
+    width = max(12, *(len(row) + 1 for row in content["ablation"]))
+    lines = [title, " " * width + "".join(f"{titled(name):>9}" for name in TABLE) + "   candidates of"]
     for row, values in content["ablation"].items():
         cells = "".join(f"{_cell(values[name]):>9}" for name in TABLE)
-        lines.append(f"{row:<12}{cells}   {content['candidates'][row]}")
+        lines.append(f"{row:<{width}}{cells}   {content['candidates'][row]}")
     low, high = zip(*(content["intervals"][name] for name in TABLE), strict=True)
-    lines.append(f"{'95 % from':<12}" + "".join(f"{_cell(value):>9}" for value in low))
-    lines.append(f"{'to':<12}" + "".join(f"{_cell(value):>9}" for value in high))
+    lines.append(f"{'95 % from':<{width}}" + "".join(f"{_cell(value):>9}" for value in low))
+    lines.append(f"{'to':<{width}}" + "".join(f"{_cell(value):>9}" for value in high))
     return "\n".join(lines)
 
 
@@ -66,7 +71,43 @@ def _cell(value: float | None) -> str:
 
 
 def show_leaderboard(workspace: Workspace, dataset: str) -> None:
-    """Print the table of a leaderboard."""
+    """Print the tables of a leaderboard, aligned and no wider than a terminal."""
     from xc_core.metrics.leaderboard import Leaderboard
 
-    click.echo(printable(workspace.open(Leaderboard, dataset).text))
+    click.echo(printable(narrowed(workspace.open(Leaderboard, dataset).text)))
+
+
+def narrowed(text: str, width: int = _WIDTH) -> str:
+    """Return Markdown with aligned columns; a table that is wider than ``width`` becomes several.
+
+    Each of these has the first column, by which a reader finds the row.
+    """
+    lines: list[str] = []
+    for is_table, found in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
+        block = list(found)
+        lines += _tables([_cells(line) for line in block], width) if is_table else block
+    return "\n".join(lines)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def _tables(rows: list[list[str]], width: int) -> list[str]:
+    """Return the lines of the tables that ``rows`` become; the second row is Markdown's ruler."""
+    (name, *columns) = [_padded(cells) for cells in zip(*rows, strict=True)]
+    blocks = [[name]]
+    for column in columns:
+        if len(blocks[-1]) > 1 and sum(len(own[0]) + 3 for own in (*blocks[-1], column)) >= width:
+            blocks.append([name])
+        blocks[-1].append(column)
+    tables = [["| " + " | ".join(cells) + " |" for cells in zip(*block, strict=True)] for block in blocks]
+    return [line for number, table in enumerate(tables) for line in ([""] if number else []) + table]
+
+
+def _padded(cells: Sequence[str]) -> list[str]:
+    """Return the cells of a column with the same width; numbers are aligned to the right."""
+    head, ruler, *values = cells
+    width, right = max(map(len, (head, "---:", *values))), ruler.endswith(":")
+    line = "-" * (width - right) + ":" * right
+    return [line if cell is ruler else cell.rjust(width) if right else cell.ljust(width) for cell in cells]

@@ -63,7 +63,7 @@ class LearntFrom:
             rows = "trained with the encoder" + (f", then on {rows}" if self.classifier.epochs else "")
         held_out = "on validation documents that no score has seen"
         if self.instead:
-            fusion = f"not used; {self.instead} alone was chosen {held_out}"
+            fusion = f"not used; {self.instead} alone{', with a dial,' if self.dial else ''} was chosen {held_out}"
         elif self.fitted:
             fusion = f"chosen and fitted {held_out}"
         else:
