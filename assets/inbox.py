@@ -68,33 +68,33 @@ def ingest_arguments(workspace: Workspace, dataset: str) -> list[str]:
 
 def archives(workspace: Workspace, dataset: str) -> int:
     """Return how many archives of a dataset are kept: its setting, or the default for a dataset that is new."""
-    known = dataset in workspace.params.datasets()
-    return workspace.params.dataset(dataset).update.keep if known else UpdateConfig.keep
+    exists = dataset in workspace.params.datasets()
+    return workspace.params.dataset(dataset).update.keep if exists else UpdateConfig.keep
 
 
-def waits(workspace: Workspace, dataset: str, wanted: str) -> bool:
+def waits(workspace: Workspace, dataset: str, requested: str) -> bool:
     """Return True if the inbox is in the state for which a run was requested, False if that was ingested already.
 
     A run that was killed after its ingest finds the files archived; the same files may come again later. Raises
     MovedError for an inbox in another state.
     """
-    _settle(workspace, dataset, wanted)
-    if (present := state(inbox(workspace, dataset), math.inf)) == wanted:
+    _settle(workspace, dataset, requested)
+    if (present := state(inbox(workspace, dataset), math.inf)) == requested:
         return True
-    if _archive_folder(workspace, dataset, wanted).is_dir():
+    if _archive_folder(workspace, dataset, requested).is_dir():
         return False
     if present is None:
         raise _gone_error(inbox(workspace, dataset), dataset)
     raise _changed_error(f"an inbox of {dataset} that changed after this run was requested")
 
 
-def was_ingested(workspace: Workspace, dataset: str, wanted: str) -> bool:
+def was_ingested(workspace: Workspace, dataset: str, requested: str) -> bool:
     """Return True if the files of this state were ingested and have left the inbox, whose sensor no longer sees them.
 
     They are archived or, if the process was killed, set aside.
     """
-    folders = (_archive_folder(workspace, dataset, wanted), _aside_folder(workspace, dataset, wanted))
-    return any(folder.is_dir() for folder in folders) and state(inbox(workspace, dataset), math.inf) != wanted
+    folders = (_archive_folder(workspace, dataset, requested), _aside_folder(workspace, dataset, requested))
+    return any(folder.is_dir() for folder in folders) and state(inbox(workspace, dataset), math.inf) != requested
 
 
 def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = UpdateConfig.keep) -> Path:

@@ -118,7 +118,7 @@ def _advice_on_s3(error: Exception) -> tuple[str, str, str]:
 
 
 def _errors_of_s3() -> tuple[type[Exception], ...]:
-    """Return what MLflow lets through from the S3 client, if that is installed."""
+    """Return the errors of the S3 client, which MLflow does not convert; none if it is not installed."""
     try:
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError

@@ -38,11 +38,11 @@ def mark(folder: Path) -> int | None:
     return None
 
 
-def changed(workspace: Workspace, before: Mapping[str, int]) -> tuple[list[StudyRecord], str]:
+def changed(workspace: Workspace, previous: Mapping[str, int]) -> tuple[list[StudyRecord], str]:
     """Return the studies whose record changed, given what the last cursor says of each, and the new cursor."""
     marks = {str(folder.relative_to(workspace.root)): mark(folder) for folder in studies(workspace)}
     current = {name: mtime for name, mtime in marks.items() if mtime is not None}
-    folders = [workspace.root / name for name, mtime in current.items() if before.get(name) != mtime]
+    folders = [workspace.root / name for name, mtime in current.items() if previous.get(name) != mtime]
     return [record for folder in folders if (record := _read_if_possible(folder)) is not None], json.dumps(current)
 
 

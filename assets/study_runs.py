@@ -101,14 +101,14 @@ class StudyRuns:
 
     def _trial_runs(self, experiment: str, parent: str) -> dict[str, Any]:
         """Return the runs of trials by their numbers."""
-        found: dict[str, Any] = {}
+        runs: dict[str, Any] = {}
         token = None
         while True:
             page = self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
-            found |= {run.data.tags.get("xc.trial", ""): run for run in page}
+            runs |= {run.data.tags.get("xc.trial", ""): run for run in page}
             token = page.token
             if not token:
-                return found
+                return runs
 
     def _log_trials(self, experiment: str, parent: str, record: StudyRecord) -> None:
         """Log the trials that have no run yet, or whose run was begun and not ended."""

@@ -35,7 +35,7 @@ _KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
 _DIGEST: Final = 36
 """Characters of a dataset's digest that MLflow takes."""
 _MAX_LOCATIONS: Final = 100
-"""Places that the experiments of a dataset may have been in, one after the other."""
+"""Folders that a project may have been in, one after the other; in each a dataset has another experiment."""
 _PATIENCE: Final = 120.0
 """Seconds to wait for the first connection of another process."""
 _RETRIES: Final = "3"

@@ -31,10 +31,10 @@ Step = Callable[[F32, LabelPool], None]
 
 def ours(labels: int, width: int, **settings: Any) -> TableHead:
     """Return a table of random rows."""
-    start = torch.randn(1000, width, generator=torch.Generator().manual_seed(0)) * 0.05
+    pattern = torch.randn(1000, width, generator=torch.Generator().manual_seed(0)) * 0.05
     table = LabelTable(torch.zeros(1).expand(labels, width), TableConfig(unit=False, **settings))
     for first in range(0, labels, 1000):
-        table.rows_LD[first : first + 1000] = start[: labels - first]
+        table.rows_LD[first : first + 1000] = pattern[: labels - first]
     loss = Bce(temperature=0.05, bias=10.0)
     return TableHead(table, loss.build(), loss.divisor)
 

@@ -45,12 +45,12 @@ def noisy(hidden_ND: F32, purpose: str) -> F32:
 
 def search(head: TableHead, queries_BD: F32, k: int) -> Shortlist:
     """Return the k best of all labels for each query; rows are read block by block."""
-    best, start = Shortlist.nothing(len(queries_BD)), 0
+    best, offset = Shortlist.nothing(len(queries_BD)), 0
     for part in head.released_blocks():
-        found = Exact().build(part.numpy()).search(queries_BD, k)
-        ids = np.concatenate([best.ids_NK, np.where(found.ids_NK < 0, -1, found.ids_NK + start)], axis=1)
-        best = Shortlist.ranked(ids, np.concatenate([best.scores_NK, found.scores_NK], axis=1)).top(k)
-        start += len(part)
+        block_best = Exact().build(part.numpy()).search(queries_BD, k)
+        ids = np.concatenate([best.ids_NK, np.where(block_best.ids_NK < 0, -1, block_best.ids_NK + offset)], axis=1)
+        best = Shortlist.ranked(ids, np.concatenate([best.scores_NK, block_best.scores_NK], axis=1)).top(k)
+        offset += len(part)
     return best
 
 

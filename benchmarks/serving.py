@@ -81,14 +81,14 @@ def round_of(port: int, process: psutil.Process, texts: list[str], clients: int,
                 load.latencies.append(time.perf_counter() - began)
                 load.errors += response.status != 200
 
-    before = sum(process.cpu_times()[:2])
+    cpu_before = sum(process.cpu_times()[:2])
     threads = [threading.Thread(target=client) for _ in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     load.rates = [len(load.latencies) / (time.perf_counter() - start)]
-    load.cpu = [1000 * (sum(process.cpu_times()[:2]) - before) / len(load.latencies)]
+    load.cpu = [1000 * (sum(process.cpu_times()[:2]) - cpu_before) / len(load.latencies)]
     return load
 
 

@@ -142,8 +142,8 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
 
     The daemon does this while ``xc ui`` runs; the demo, which needs no daemon, does it itself.
     """
-    started = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]))
-    lost = [run for run in started if health(instance, run).status is WorkerStatus.NOT_FOUND]
+    active = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]))
+    lost = [run for run in active if health(instance, run).status is WorkerStatus.NOT_FOUND]
     for run in lost:
         instance.report_run_failed(run, "The process of the run was killed.")
     for run_id in instance.event_log_storage.get_concurrency_run_ids():

@@ -48,7 +48,7 @@ def best_digests(version: Any) -> set[str]:
 
 
 def _read_tag(version: Any) -> tuple[int | None, dict[str, str]]:
-    """Return the version of the acceptance set and the models of a version's tag; one that somebody spoilt is none."""
+    """Return the version of the acceptance set and the models in a version's tag; none if it cannot be read."""
     try:
         content = json.loads(version.tags.get(BEST, ""))
         return content["acceptance"], {str(name): str(digest) for name, digest in content["models"].items()}

@@ -52,7 +52,7 @@ def write_pointer(workspace: Workspace, dataset: str) -> None:
 
 
 def _ask_registry(workspace: Workspace, dataset: str) -> Champion | None:
-    """Ask MLflow for the champion; a registry whose database nothing has made yet has none."""
+    """Ask MLflow for the champion; there is none if the database of the registry does not exist yet."""
     from xc_core.infer.champion import Champion
 
     version, hint = None, "; MLflow has no database yet"

@@ -46,7 +46,7 @@ class Line:
 
     @property
     def result(self) -> str:
-        """In a word."""
+        """``passed`` or ``failed``."""
         return "passed" if self.passed else "failed"
 
 
@@ -112,7 +112,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Limits:
+class GateLimits:
     """What a new model must reach."""
 
     max_drop: float
@@ -127,7 +127,7 @@ def refused(name: str, error: RefusedError) -> Line:
     return Line(name, False, error.found, error.expected, error.do)
 
 
-def alone(model: Measured, champion: Measured | None, limits: Limits) -> Iterator[Line]:
+def alone(model: Measured, champion: Measured | None, limits: GateLimits) -> Iterator[Line]:
     """Yield the lines that need no champion; the recall of its indexes is shown if there is one."""
     yield Line(OPENS, True, f"{counted(len(model.figures.num['P_at_1']), 'text')} answered in a clean process")
     recall, minimum = model.recall, limits.min_index_recall
@@ -135,7 +135,7 @@ def alone(model: Measured, champion: Measured | None, limits: Limits) -> Iterato
     yield Line("index recall", recall >= minimum, f"{recall:.3f}{compared}", f"at least {minimum:g}", _INDEX)
 
 
-def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Line]:
+def against(model: Measured, champion: Measured, limits: GateLimits) -> Iterator[Line]:
     """Yield the lines that compare a model with the champion, figures by a paired bootstrap over documents."""
     from xc_core.metrics.names import RECALL
     from xc_core.metrics.paired import differences
@@ -159,7 +159,7 @@ def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Lin
     yield from _cost_lines(model, champion, limits.release)
 
 
-def against_best(metric: str, model: Measured, best: Measured, version: str, limits: Limits) -> Line:
+def against_best(metric: str, model: Measured, best: Measured, version: str, limits: GateLimits) -> Line:
     """Return the line that compares a model with the best champion so far, so that small losses do not add up."""
     from xc_core.metrics.paired import differences
 

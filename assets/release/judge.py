@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.release import gate
 from assets.release.best import Best
-from assets.release.gate import Limits, Line, Verdict
+from assets.release.gate import GateLimits, Line, Verdict
 from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import working
@@ -104,10 +104,10 @@ class Judge:
         models.setdefault(version.tags.get("bundle", ""), ours)
         return lines, Best.among(accepted.facts.version, models, gate.OVERALL)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> GateLimits:
         experiment = self.workspace.params.experiment(self.dataset, self.recipe)
         settings = experiment.recipe.model
-        return Limits(settings.max_drop, experiment.dataset.release, settings.min_index_recall)
+        return GateLimits(settings.max_drop, experiment.dataset.release, settings.min_index_recall)
 
 
 def _measured_champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
@@ -133,7 +133,7 @@ def _advice(version: Any, error: XCError) -> str:
 
 
 def _best_lines(
-    champion: Any, ours: Measured, models: dict[str, Measured], accepted: AcceptanceSet, limits: Limits
+    champion: Any, ours: Measured, models: dict[str, Measured], accepted: AcceptanceSet, limits: GateLimits
 ) -> Iterator[Line]:
     """Yield a line per metric whose best champion so far is another than the present one, and put it into ``models``.
 

@@ -137,9 +137,9 @@ def overruled(tags: Mapping[str, str]) -> str:
     return f"{_BY_HAND} {escaped(who)}, {when}: {escaped(_shortened(reason))}"
 
 
-def with_reason(shown: str, tags: Mapping[str, str]) -> str:
+def with_reason(text: str, tags: Mapping[str, str]) -> str:
     """Return the page of a version with ``overruled`` at its top, in place of an earlier reason: tags have one too."""
-    rest = re.sub(rf"^{re.escape(_BY_HAND)} .*\n*", "", shown, flags=re.MULTILINE)
+    rest = re.sub(rf"^{re.escape(_BY_HAND)} .*\n*", "", text, flags=re.MULTILINE)
     return f"{overruled(tags)}\n\n{rest}".strip()
 
 

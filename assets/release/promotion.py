@@ -163,8 +163,8 @@ def record(workspace: Workspace, dataset: str, recipe: str) -> None:
     from assets.resources import Dvc
 
     dvc, raw = Dvc.of(workspace.root), workspace.raw(dataset)
-    there = {name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()}
-    complete = [name for name in STAGES if there.issuperset({name, *STAGES[name].deps})]
+    present = {name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()}
+    complete = [name for name in STAGES if present.issuperset({name, *STAGES[name].deps})]
     if raw.is_dir():
         dvc.track_source(raw)
     else:

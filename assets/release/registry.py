@@ -206,8 +206,8 @@ def _registering(client: Any, candidate: Candidate) -> Iterator[None]:
         try:
             _clear_up(client, candidate.under_way)
         except Exception as error:  # as of a store that lets nobody delete
-            left = f"files of a registration of {candidate.dataset} that was not completed"
-            report(f"note: {left} stay in MLflow ({first_line(error)})")
+            leftovers = f"files of a registration of {candidate.dataset} that was not completed"
+            report(f"note: {leftovers} stay in MLflow ({first_line(error)})")
         try:
             yield
         except Exception:
@@ -293,8 +293,8 @@ def _check_logged(client: Any, name: str, version: int, candidate: Candidate) ->
     """
     folder = download(client.get_model_version(name, str(version)))
     if artifacts.verify(folder, kind="model").digest() == candidate.digest:
-        whole = folder.parents[1]
-        for path in (*whole.rglob("*"), whole, *whole.parents[:4]):  # MLflow makes up to four folders above it
+        home = folder.parents[1]
+        for path in (*home.rglob("*"), home, *home.parents[:4]):  # MLflow makes up to four folders above it
             synced(path)
         set_tags(client, name, version, {AROUND: digest_around(folder)})
         return
@@ -317,14 +317,14 @@ def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) ->
     if old.description:
         client.update_model_version(old.name, str(version), old.description)
     with candidate.moving():
-        before = {alias: version_of(client, old.name, alias) for alias in (CHAMPION, CHALLENGER, PREVIOUS)}
-        held = {alias for alias, target in before.items() if target is not None and target.version == old.version}
-        if CHAMPION in held:
+        targets = {alias: version_of(client, old.name, alias) for alias in (CHAMPION, CHALLENGER, PREVIOUS)}
+        aliases = {alias for alias, target in targets.items() if target is not None and target.version == old.version}
+        if CHAMPION in aliases:
             set_champion(client, old.name, version)  # which makes the damaged version previous
-            if before[PREVIOUS] is None:
+            if targets[PREVIOUS] is None:
                 client.delete_registered_model_alias(old.name, PREVIOUS)
             else:
-                client.set_registered_model_alias(old.name, PREVIOUS, before[PREVIOUS].version)
-        for alias in sorted(held - {CHAMPION}):
+                client.set_registered_model_alias(old.name, PREVIOUS, targets[PREVIOUS].version)
+        for alias in sorted(aliases - {CHAMPION}):
             client.set_registered_model_alias(old.name, alias, str(version))
     return version

@@ -98,9 +98,9 @@ def updates(world: World) -> list[Row]:
     gradient = torch.randn(len(touched), world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0))
     rows = []
     for copies in (1, 16):
-        start = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
-        table = LabelTable(start, TableConfig())
-        dense = torch.nn.Parameter(start.clone())
+        initial = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
+        table = LabelTable(initial, TableConfig())
+        dense = torch.nn.Parameter(initial.clone())
         adam = torch.optim.Adam([dense])
 
         def theirs(dense: torch.nn.Parameter = dense, adam: torch.optim.Optimizer = adam) -> None:
@@ -110,7 +110,7 @@ def updates(world: World) -> list[Row]:
 
         rows.append(
             compare(
-                f"{len(touched):,} of {len(start):,} rows",
+                f"{len(touched):,} of {len(initial):,} rows",
                 partial(table.update, touched, gradient, 1.0),
                 "Adam, dense",
                 theirs,
@@ -129,12 +129,12 @@ def all_labels(world: World) -> list[Row]:
     docs = torch.randn(256, world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0), requires_grad=True)
     rows = []
     for copies in (1, 16):
-        start = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
-        wide = LabelMatrix(truth.indptr, truth.indices, len(start))
+        initial = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
+        wide = LabelMatrix(truth.indptr, truth.indices, len(initial))
         source = All(positives=0).build(Documents(wide), 0)
         loss = Bce(temperature=0.05, bias=10.0)
-        head = TableHead(LabelTable(start, TableConfig(unit=False)), loss)
-        dense = torch.nn.Parameter(start.clone())
+        head = TableHead(LabelTable(initial, TableConfig(unit=False)), loss)
+        dense = torch.nn.Parameter(initial.clone())
         adam = Adam([dense], lr=0.01)
 
         def theirs(dense: torch.nn.Parameter = dense, adam: Adam = adam, wide: LabelMatrix = wide) -> Tensor:
@@ -147,9 +147,10 @@ def all_labels(world: World) -> list[Row]:
         ours = head.descend(docs, source.pool(batch, 0), batch, 1.0).gradient_BD
         assert ours is not None
         cosine = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), dim=0)
-        what, note = f"256 documents against {len(start):,} labels", f"cosine of the documents' gradients {cosine:.6f}"
+        what = f"256 documents against {len(initial):,} labels"
+        note = f"cosine of the documents' gradients {cosine:.6f}"
         rows.append(compare(what, step, "all at once, Adam", theirs, note=note))
-    rows.append(compare(what, step, "its products alone (floor)", partial(_step_products, docs.detach(), start)))
+    rows.append(compare(what, step, "its products alone (floor)", partial(_step_products, docs.detach(), initial)))
     return rows
 
 

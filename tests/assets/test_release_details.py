@@ -349,7 +349,7 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
     lineage.rebuilt(Workspace(tmp_path), found, again)
     held = {path.relative_to(again).as_posix(): path.read_text() for path in again.rglob("*") if path.is_file()}
     assert held == {"sub/params.yaml": "a", "sub/data/toy/raw.dvc": "b"}
-    ran = [(what[1]["XC_ROOT"], *what[2:5]) for what in done if what[0] == "_xc"]
+    ran = [(what[1]["XC_ROOT"], *what[2:5]) for what in done if what[0] == "_run_xc"]
     own = again / "sub"
     assert ran == [(str(own), own, "run", "corpus"), (str(own), own, "run", "encoder")]
     assert {what[-1] for what in done if what[0] == "_fetch_raw"} == {again / "sub"}

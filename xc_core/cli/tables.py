@@ -32,14 +32,14 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
         click.echo(f"{name + ':':<12} {words}" + (f", {spent:.0f} s" if spent else ""))
 
 
-def show_next(workspace: Workspace, dataset: str, how: str = "train again") -> None:
+def show_next(workspace: Workspace, dataset: str, advice: str = "train again") -> None:
     """Print the commands that train the experiments of a dataset that are out of date, or a first one."""
     recipes = workspace.params.recipes(dataset)
     if not recipes:
         click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
         return
     stale = [recipe for recipe in recipes if not _is_up_to_date(workspace, dataset, recipe)]
-    click.echo(f"next: {how}:" if stale else f"{dataset}: every experiment is up to date")
+    click.echo(f"next: {advice}:" if stale else f"{dataset}: every experiment is up to date")
     for recipe in stale:
         click.echo(f"  {workspace.params.train_command(dataset, recipe)}")
 
@@ -83,8 +83,8 @@ def narrowed(text: str, width: int = _WIDTH) -> str:
     Each of these has the first column, by which a reader finds the row.
     """
     lines: list[str] = []
-    for is_table, found in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
-        block = list(found)
+    for is_table, group in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
+        block = list(group)
         lines += _tables([_cells(line) for line in block], width) if is_table else block
     return "\n".join(lines)
 
@@ -98,7 +98,7 @@ def _tables(rows: list[list[str]], width: int) -> list[str]:
     (name, *columns) = [_padded(cells) for cells in zip(*rows, strict=True)]
     blocks = [[name]]
     for column in columns:
-        if len(blocks[-1]) > 1 and sum(len(own[0]) + 3 for own in (*blocks[-1], column)) >= width:
+        if len(blocks[-1]) > 1 and sum(len(padded[0]) + 3 for padded in (*blocks[-1], column)) >= width:
             blocks.append([name])
         blocks[-1].append(column)
     tables = [["| " + " | ".join(cells) + " |" for cells in zip(*block, strict=True)] for block in blocks]
