@@ -30,7 +30,7 @@ def mlflow_address() -> str | None:
 
 
 def _address(text: str | None) -> str | None:
-    """Return an http or https address without a name, a password, a query and a slash at its end; None for others."""
+    """Return an http or https address without its login, query and trailing slash; None for another text."""
     try:
         parts = urlsplit(text or "")
         host, port = parts.hostname, parts.port
@@ -63,7 +63,7 @@ def mlflow_shown(experiment: str, run: str, name: str) -> str | None:
 
 
 def mlflow_own(experiment: str, run: str, name: str) -> str:
-    """Return the same page for links on MLflow's own pages, where no address is needed."""
+    """Return the same page as ``mlflow_shown``, for links on MLflow's own pages, where no address is needed."""
     return f"{_run_path(experiment, run)}/artifacts/{quote(name)}{_MODE}"
 
 

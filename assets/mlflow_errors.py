@@ -25,12 +25,13 @@ _ANSWERS: Final = (
     "NOT_IMPLEMENTED",
     "ENDPOINT_NOT_FOUND",
 )
-"""MLflow's codes of errors that are answers, about what it lacks or does not take; others may be of the network."""
+"""MLflow's codes of errors about the request: it names what does not exist or is not accepted. Other errors may be of
+the network."""
 _TLS: Final = re.compile(r"SSLError|\bTLS\b.*invalid path")
 _NO_LOGIN: Final = re.compile(r"\(403\)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|credentials")
 """What the S3 client says of a login that is missing, wrong or without permission."""
 _REASON: Final = re.compile(r"""\(Caused by .*(["'])(.+?)\1\)\)""")
-"""The innermost reason in an error of requests, behind an address so long that a message would be cut before it."""
+"""The innermost reason in an error of requests: the address before it may be so long that a message is cut there."""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def places(workspace: Workspace, dataset: str) -> list[Place]:
 
 
 def _dvc(workspace: Workspace, dataset: str) -> list[Place]:
-    """Return DVC's cache and each remote. What forget wrote is recorded first: gc keeps what the records name."""
+    """Return DVC's cache and each remote. The new files are recorded first: ``dvc gc`` keeps what is recorded."""
     dvc, home = Dvc.of(workspace.root), workspace.data / dataset
     if not dvc.enabled:
         return []

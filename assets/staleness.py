@@ -29,7 +29,7 @@ from xc_core.pretrained import model_files, tokenizer_files
 CHECK: Final = "up_to_date"
 SENSOR: Final = "staleness"
 _LAUNCHED_BY: Final = "dagster/sensor_name"
-"""Run tag: Dagster says otherwise that a person launched the run."""
+"""Run tag without which Dagster shows the run as launched by a person."""
 _SECONDS: Final = 60.0
 """Limit of the time that ``xc status`` takes; it hashes new source files."""
 

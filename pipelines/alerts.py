@@ -96,7 +96,7 @@ def _causes(context: dg.RunFailureSensorContext) -> Iterator[str]:
 
 
 def _root_message(error: Any) -> str:
-    """Return the message of the error that an error was raised from in the end."""
+    """Return the message of the first error in a chain of causes."""
     while error is not None and error.cause is not None:
         error = error.cause
     return error.message.strip() if error is not None else ""

@@ -121,7 +121,7 @@ class LocalRunLauncher(dg.DefaultRunLauncher):
         super().launch_run(context)
 
     def terminate(self, run_id: str) -> bool:
-        """Stop a run. If its code server has gone, its process is asked directly; if that has gone too, it is over."""
+        """Stop a run through its code server, else by a signal to its process; without one, mark it as canceled."""
         try:
             if super().terminate(run_id):  # type: ignore[no-untyped-call]
                 return True

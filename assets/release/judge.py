@@ -171,7 +171,7 @@ def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
 
 
 def size(accepted: AcceptanceSet) -> str:
-    """Return the number of documents in words, and that they are few if they are."""
+    """Return the number of documents in words, with a note if they are few."""
     from xc_core.metrics.bootstrap import FEW
 
     few = f" (few: figures of fewer than {FEW} are uncertain)" if len(accepted) < FEW else ""

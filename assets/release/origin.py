@@ -60,7 +60,7 @@ def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "
 
 
 def _read_edited(root: Path, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the content of those files that exist; and of those that may hold a secret, instead, why they do."""
+    """Return the contents of the files that exist, and the reason for each that is left out as it may hold a secret."""
     contents = {name: (root / name).read_bytes() for name in names if (root / name).is_file()}
     secret = {name: why for name, content in contents.items() if (why := why_confidential(name, content))}
     public = {name: content for name, content in contents.items() if name not in secret}

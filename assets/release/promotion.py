@@ -117,7 +117,7 @@ def by_hand(
 
 
 def _is_or_was_champion(client: Any, name: str, version: int) -> bool:
-    """Return True if the version is champion, or was before."""
+    """Return True if the version is the champion or the previous champion."""
     served = (aliases.version_of(client, name, alias) for alias in (aliases.CHAMPION, aliases.PREVIOUS))
     return version in {int(info.version) for info in served if info is not None}
 

@@ -174,7 +174,7 @@ def _judge(client: Any, name: str, candidate: Candidate, info: Any, champion: An
 def _record_verdict(
     client: Any, version: int, candidate: Candidate, verdict: Verdict, version_tags: Mapping[str, str]
 ) -> None:
-    """Write what the gate said on the page of the version, whose other tags are ``known``."""
+    """Write what the gate said on the page of the version, whose other tags are ``version_tags``."""
     name, failed = model_name(candidate.dataset), ", ".join(line.name for line in verdict.failed)
     tags = {
         GATE: PASSED if verdict.passed else "refused",

@@ -99,7 +99,7 @@ def check_files(version: Any, folder: Path, digest: str) -> None:
 
 
 def lasting(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags of a version that one which replaces it has too; MLflow writes other files around its model."""
+    """Return the tags that a replacement takes over: not ``AROUND``, as MLflow writes other files around its model."""
     return {name: value for name, value in tags.items() if name != AROUND}
 
 
@@ -187,7 +187,7 @@ def experiment_of(client: Any, run: str | None) -> str | None:
 
 @contextmanager
 def if_there() -> Iterator[None]:
-    """End the block without an error at what MLflow does not have, or has deleted; other errors are raised."""
+    """Ignore an error of MLflow in the block if something does not exist or was deleted; raise other errors."""
     from mlflow.exceptions import MlflowException
 
     try:
