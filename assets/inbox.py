@@ -140,8 +140,8 @@ def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Pa
 def _prune(newest: Path, keep: int) -> None:
     """Keep the newest ``keep`` archives of a dataset; delete the others, and those that killed processes set aside.
 
-    ``newest`` counts as the newest, whatever the clock says. The lock of ``archive`` is held, so no other process needs an
-    archive that is set aside.
+    ``newest`` counts as the newest, whatever the clock says. The lock of ``archive`` is held, so no other process needs
+    an archive that is set aside.
     """
     by_age = sorted(newest.parent.glob("[!.]*"), key=lambda path: (path == newest, path.stat().st_mtime_ns))
     leftovers = [path for path in newest.parent.iterdir() if _LEFTOVER.fullmatch(path.name)]
