@@ -50,10 +50,10 @@ def own_card(arguments: list[str], locks: Path) -> Iterator[None]:
         return
     from xc_core.devices import num_cards
 
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for number in range(num_cards()):
             with contextlib.suppress(BusyError):
-                held.enter_context(locked(locks / f"cuda-{number}", f"work on GPU {number}"))
+                stack.enter_context(locked(locks / f"cuda-{number}", f"work on GPU {number}"))
                 os.environ[DEVICE] = f"cuda:{number}"
                 break
         yield

@@ -29,7 +29,7 @@ class _Partition(NamedTuple):
         """Open an artefact of the partition, or of its dataset."""
         return self.workspace.open(artefact, self.dataset, self.recipe)
 
-    def least(self, name: str) -> float:
+    def minimum(self, name: str) -> float:
         """Return the setting ``model.<name>`` of the recipe."""
         return float(getattr(self.workspace.params.partition(self.dataset, self.recipe).settings("model"), name))
 
@@ -39,7 +39,7 @@ _Judge = Callable[[_Partition], tuple[bool, dict[str, Any]]]
 
 
 def _check(stage: str) -> Callable[[_Judge], _Judge]:
-    """Make a check of the artefact of ``stage`` of a function, under its name; its docstring is the description."""
+    """Return a decorator that makes a function a check of the artefact of ``stage``, with its name and docstring."""
 
     def add(judge: _Judge) -> _Judge:
         @dg.asset_check(
@@ -50,8 +50,8 @@ def _check(stage: str) -> Callable[[_Judge], _Judge]:
             description=judge.__doc__,
         )
         def check(context: dg.AssetCheckExecutionContext, project: Project) -> dg.AssetCheckResult:
-            passed, found = judge(_Partition(project.workspace, *split_key(context.partition_key)))
-            return dg.AssetCheckResult(passed=passed, metadata=found)
+            passed, metadata = judge(_Partition(project.workspace, *split_key(context.partition_key)))
+            return dg.AssetCheckResult(passed=passed, metadata=metadata)
 
         ALL.append(check)
         return judge
@@ -60,35 +60,35 @@ def _check(stage: str) -> Callable[[_Judge], _Judge]:
 
 
 @_check("corpus")
-def schema(of: _Partition) -> tuple[bool, dict[str, Any]]:
+def schema(partition: _Partition) -> tuple[bool, dict[str, Any]]:
     """The Parquet files are complete and have the columns that the pipeline reads."""
     from xc_core.data.corpus import Corpus
 
-    wrong = of.open(Corpus).wrong_schemas()
+    wrong = partition.open(Corpus).wrong_schemas()
     return not wrong, {"wrong": ", ".join(wrong) or "none"}
 
 
 @_check("corpus")
-def empty_labels(of: _Partition) -> tuple[bool, dict[str, Any]]:
+def empty_labels(partition: _Partition) -> tuple[bool, dict[str, Any]]:
     """Every document has labels and every label has train documents, unless the dataset allows otherwise."""
     from xc_core.data.corpus import Corpus
 
-    corpus = of.open(Corpus)
-    bare = int((corpus.labels.counts_N == 0).sum())
+    corpus = partition.open(Corpus)
+    unlabelled = int((corpus.labels.counts_N == 0).sum())
     unseen = int((corpus.published_train().frequency_L() == 0).sum())
-    known = unseen <= corpus.labels_in_test_only or corpus.allows("unseen-labels")
-    passed = (not bare or corpus.allows("empty-labels")) and known
-    return passed, {"documents_without_labels": bare, "labels_without_train_documents": unseen}
+    allowed = unseen <= corpus.labels_in_test_only or corpus.allows("unseen-labels")
+    passed = (not unlabelled or corpus.allows("empty-labels")) and allowed
+    return passed, {"documents_without_labels": unlabelled, "labels_without_train_documents": unseen}
 
 
 @_check("corpus")
-def leakage(of: _Partition) -> tuple[bool, dict[str, Any]]:
+def leakage(partition: _Partition) -> tuple[bool, dict[str, Any]]:
     """No test document has the uid of a train or validation document, and hardly any has the same text."""
     from xc_core.data.checks import MOST_SHARED
     from xc_core.data.corpus import Corpus
     from xc_core.data.splits import TEST
 
-    corpus = of.open(Corpus)
+    corpus = partition.open(Corpus)
     uids, texts = corpus.shared("uid"), corpus.shared("title", "content")
     share = texts / max(len(corpus.rows(TEST)), 1)
     passed = uids == 0 and (share <= MOST_SHARED or corpus.allows("shared-texts"))
@@ -96,31 +96,31 @@ def leakage(of: _Partition) -> tuple[bool, dict[str, Any]]:
 
 
 @_check("clusters")
-def cluster_balance(of: _Partition) -> tuple[bool, dict[str, Any]]:
+def cluster_balance(partition: _Partition) -> tuple[bool, dict[str, Any]]:
     """Every train and validation document is in exactly one cluster; sizes differ by at most one."""
     from xc_core.cluster import Clusters
     from xc_core.data.corpus import Corpus
 
-    clusters = of.open(Clusters)
-    whole = clusters.covers(of.open(Corpus).published_rows())
+    clusters = partition.open(Clusters)
+    covered = clusters.covers(partition.open(Corpus).published_rows())
     spread = int(clusters.sizes.max() - clusters.sizes.min())
-    return whole and spread <= _CLUSTER_SPREAD, {"covers_documents": whole, "spread": spread}
+    return covered and spread <= _CLUSTER_SPREAD, {"covers_documents": covered, "spread": spread}
 
 
 @_check("classifier")
-def finite_weights(of: _Partition) -> tuple[bool, dict[str, Any]]:
+def finite_weights(partition: _Partition) -> tuple[bool, dict[str, Any]]:
     """There is one row per label; all numbers are finite; rows are unit vectors if the recipe needs that."""
     from xc_core.classifiers import LabelTables
     from xc_core.data.corpus import Corpus
 
-    tables = of.open(LabelTables)
+    tables = partition.open(LabelTables)
     rows = tables.rows()
-    finite, unit = _sound(rows, rows.shape[1] - tables.biased)
-    passed = finite and (unit or not tables.unit) and len(rows) == of.open(Corpus).num_labels
+    finite, unit = _finite_and_unit(rows, rows.shape[1] - tables.biased)
+    passed = finite and (unit or not tables.unit) and len(rows) == partition.open(Corpus).num_labels
     return passed, {"finite": finite, "unit": unit, "rows": len(rows)}
 
 
-def _sound(rows: Any, width: int) -> tuple[bool, bool]:
+def _finite_and_unit(rows: Any, width: int) -> tuple[bool, bool]:
     """Return whether all numbers are finite, and whether the first ``width`` of each row are a unit vector.
 
     A block of rows is in memory at a time: tables are large.
@@ -130,28 +130,28 @@ def _sound(rows: Any, width: int) -> tuple[bool, bool]:
     from xc_core.classifiers.storage import blocks
 
     finite = unit = True
-    for at in blocks(*rows.shape):
-        finite = finite and bool(np.isfinite(rows[at]).all())
-        unit = unit and bool(np.abs(np.linalg.norm(rows[at, :width], axis=1) - 1).max() < 1e-3)
+    for block in blocks(*rows.shape):
+        finite = finite and bool(np.isfinite(rows[block]).all())
+        unit = unit and bool(np.abs(np.linalg.norm(rows[block, :width], axis=1) - 1).max() < 1e-3)
     return finite, unit
 
 
 @_check("scores")
-def index_recall(of: _Partition) -> tuple[bool, dict[str, Any]]:
+def index_recall(partition: _Partition) -> tuple[bool, dict[str, Any]]:
     """The recall of every search index against exact search is at least the minimum of the recipe."""
     from xc_core.scores import Scores
 
-    found, floor = min(of.open(Scores).recalls.values(), default=1.0), of.least("min_index_recall")
-    return found >= floor, {"recall": found, "floor": floor}
+    recall, floor = min(partition.open(Scores).recalls.values(), default=1.0), partition.minimum("min_index_recall")
+    return recall >= floor, {"recall": recall, "floor": floor}
 
 
 @_check("evaluation")
-def metric_floor(of: _Partition) -> tuple[bool, dict[str, Any]]:
+def metric_floor(partition: _Partition) -> tuple[bool, dict[str, Any]]:
     """P@1 on test documents is at least the minimum of the recipe."""
     from xc_core.metrics.evaluation import Evaluation
 
-    found, floor = float(of.open(Evaluation).metrics["P_at_1"]), of.least("min_P_at_1")
-    return found >= floor, {"P_at_1": found, "floor": floor}
+    precision, floor = float(partition.open(Evaluation).metrics["P_at_1"]), partition.minimum("min_P_at_1")
+    return precision >= floor, {"P_at_1": precision, "floor": floor}
 
 
 GATE: Final = dg.AssetCheckSpec(

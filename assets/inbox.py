@@ -25,7 +25,7 @@ QUIET_SECONDS: Final = 20.0
 """A file counts as complete if it has not changed for this long."""
 _ARCHIVING_SECONDS: Final = 600.0
 """How long to wait for another process that archives files of the same dataset."""
-_LEFT: Final = re.compile(r"\.[0-9a-f]{16}")
+_LEFTOVER: Final = re.compile(r"\.[0-9a-f]{16}")
 """Name of an archive that was set aside while a newer one of the same state took its place."""
 
 
@@ -41,14 +41,14 @@ def state(folder: Path, now: float) -> str | None:
     and says nothing, so such a file counts as complete.
     """
     try:
-        found = folder.rglob("*") if folder.is_dir() else ()
-        files = sorted(p for p in found if p.is_file() and not _hidden(p.relative_to(folder)))
-        facts = [(p.relative_to(folder).as_posix(), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+        paths = folder.rglob("*") if folder.is_dir() else ()
+        files = sorted(p for p in paths if p.is_file() and not _hidden(p.relative_to(folder)))
+        entries = [(p.relative_to(folder).as_posix(), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
     except (FileNotFoundError, NotADirectoryError):  # a file was taken out or renamed meanwhile
         return None
-    if not facts or any(abs(now - changed / 1e9) < QUIET_SECONDS for _, _, changed in facts):
+    if not entries or any(abs(now - changed / 1e9) < QUIET_SECONDS for _, _, changed in entries):
         return None
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16]
 
 
 def _hidden(name: Path) -> bool:
@@ -61,40 +61,40 @@ def ingest_arguments(workspace: Workspace, dataset: str) -> list[str]:
     settings = (workspace.params.read()["datasets"].get(dataset) or {}).get("corpus") or {}
     settings = {name: value for name, value in settings.items() if (name, value) != ("validation_fraction", 0)}
     for name, value in settings.items():
-        for one in value if isinstance(value, list) else [value]:
-            arguments += [f"--{name.replace('_', '-')}", str(one)]
+        for item in value if isinstance(value, list) else [value]:
+            arguments += [f"--{name.replace('_', '-')}", str(item)]
     return arguments
 
 
 def archives(workspace: Workspace, dataset: str) -> int:
     """Return how many archives of a dataset are kept: its setting, or the default for a dataset that is new."""
-    known = dataset in workspace.params.datasets()
-    return workspace.params.dataset(dataset).update.keep if known else UpdateConfig.keep
+    exists = dataset in workspace.params.datasets()
+    return workspace.params.dataset(dataset).update.keep if exists else UpdateConfig.keep
 
 
-def waits(workspace: Workspace, dataset: str, wanted: str) -> bool:
+def waits(workspace: Workspace, dataset: str, requested: str) -> bool:
     """Return True if the inbox is in the state for which a run was requested, False if that was ingested already.
 
     A run that was killed after its ingest finds the files archived; the same files may come again later. Raises
     MovedError for an inbox in another state.
     """
-    _settle(workspace, dataset, wanted)
-    if (found := state(inbox(workspace, dataset), math.inf)) == wanted:
+    _settle(workspace, dataset, requested)
+    if (present := state(inbox(workspace, dataset), math.inf)) == requested:
         return True
-    if _archived(workspace, dataset, wanted).is_dir():
+    if _archive_folder(workspace, dataset, requested).is_dir():
         return False
-    if found is None:
-        raise _gone(inbox(workspace, dataset), dataset)
-    raise _changed(f"an inbox of {dataset} that changed after this run was requested")
+    if present is None:
+        raise _gone_error(inbox(workspace, dataset), dataset)
+    raise _changed_error(f"an inbox of {dataset} that changed after this run was requested")
 
 
-def was_ingested(workspace: Workspace, dataset: str, wanted: str) -> bool:
+def was_ingested(workspace: Workspace, dataset: str, requested: str) -> bool:
     """Return True if the files of this state were ingested and have left the inbox, whose sensor no longer sees them.
 
     They are archived or, if the process was killed, set aside.
     """
-    left = (_archived(workspace, dataset, wanted), _aside(workspace, dataset, wanted))
-    return any(folder.is_dir() for folder in left) and state(inbox(workspace, dataset), math.inf) != wanted
+    folders = (_archive_folder(workspace, dataset, requested), _aside_folder(workspace, dataset, requested))
+    return any(folder.is_dir() for folder in folders) and state(inbox(workspace, dataset), math.inf) != requested
 
 
 def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = UpdateConfig.keep) -> Path:
@@ -111,14 +111,14 @@ def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = Updat
 
 
 def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Path:
-    target, folder = _archived(workspace, dataset, ingested), _real(workspace, dataset)
+    target, folder = _archive_folder(workspace, dataset, ingested), _resolved_inbox(workspace, dataset)
     target.parent.mkdir(parents=True, exist_ok=True)
-    before = target.with_name(f".{target.name}")
+    previous = target.with_name(f".{target.name}")
     if target.is_dir():
-        drop(before)  # a process that was killed here may have left one
-        target.rename(before)
+        drop(previous)  # a process that was killed here may have left one
+        target.rename(previous)
     try:
-        folder.rename(_aside(workspace, dataset, ingested))
+        folder.rename(_aside_folder(workspace, dataset, ingested))
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.EXDEV):
             raise
@@ -129,69 +129,69 @@ def _archive(workspace: Workspace, dataset: str, ingested: str, keep: int) -> Pa
         ) from error
     _settle(workspace, dataset, ingested)
     if not target.is_dir():
-        if before.is_dir():
-            before.rename(target)
-        raise _changed(f"an inbox of {dataset} that changed while its files were ingested")
+        if previous.is_dir():
+            previous.rename(target)
+        raise _changed_error(f"an inbox of {dataset} that changed while its files were ingested")
     os.utime(target)
     _prune(target, keep)
     return target
 
 
-def _prune(last: Path, most: int) -> None:
-    """Delete all archives of a dataset but the ``most`` last ones, and those that killed processes set aside.
+def _prune(newest: Path, keep: int) -> None:
+    """Keep the newest ``keep`` archives of a dataset; delete the others, and those that killed processes set aside.
 
-    ``last`` is the last one, whatever the clock says. The lock of ``archive`` is held, so no other process needs an
-    archive that is set aside.
+    ``newest`` counts as the newest, whatever the clock says. The lock of ``archive`` is held, so no other process needs
+    an archive that is set aside.
     """
-    kept = sorted(last.parent.glob("[!.]*"), key=lambda path: (path == last, path.stat().st_mtime_ns))
-    left = [path for path in last.parent.iterdir() if _LEFT.fullmatch(path.name)]
-    for path in kept[: max(len(kept) - most, 0)] + left:
+    by_age = sorted(newest.parent.glob("[!.]*"), key=lambda path: (path == newest, path.stat().st_mtime_ns))
+    leftovers = [path for path in newest.parent.iterdir() if _LEFTOVER.fullmatch(path.name)]
+    for path in by_age[: max(len(by_age) - keep, 0)] + leftovers:
         drop(path)
 
 
 def _settle(workspace: Workspace, dataset: str, ingested: str) -> None:
     """Archive an inbox that was set aside if it is in the state that was ingested; otherwise put it back."""
-    folder, aside = _real(workspace, dataset), _aside(workspace, dataset, ingested)
+    folder, aside = _resolved_inbox(workspace, dataset), _aside_folder(workspace, dataset, ingested)
     if not aside.is_dir():
         return
-    whole = state(aside, math.inf) == ingested
+    complete = state(aside, math.inf) == ingested
     if not folder.is_dir():
         folder.mkdir(exist_ok=True)
-        _let_in(folder, aside.stat())
+        _copy_permissions(folder, aside.stat())
     for name in [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()]:
-        if _hidden(name) or not whole:
+        if _hidden(name) or not complete:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (aside / name).rename(folder / name)
-    if whole:
-        install(aside, _archived(workspace, dataset, ingested))  # .xc may be on another disk
+    if complete:
+        install(aside, _archive_folder(workspace, dataset, ingested))  # .xc may be on another disk
     else:
         drop(aside)
 
 
-def _let_in(folder: Path, before: os.stat_result) -> None:
+def _copy_permissions(folder: Path, old: os.stat_result) -> None:
     """Give a new inbox the owner, group and mode of the one before, if permitted: others may drop files there."""
-    for owner, group in ((-1, before.st_gid), (before.st_uid, -1)):
+    for owner, group in ((-1, old.st_gid), (old.st_uid, -1)):
         with suppress(PermissionError):
             os.chown(folder, owner, group)
     with suppress(PermissionError):  # after the owner, whose change takes bits away
-        folder.chmod(stat.S_IMODE(before.st_mode))
+        folder.chmod(stat.S_IMODE(old.st_mode))
 
 
-def _real(workspace: Workspace, dataset: str) -> Path:
+def _resolved_inbox(workspace: Workspace, dataset: str) -> Path:
     """Return the inbox itself, if it is a link to a folder elsewhere: that one is emptied, and the link stays."""
     return inbox(workspace, dataset).resolve()
 
 
-def _aside(workspace: Workspace, dataset: str, ingested: str) -> Path:
-    folder = _real(workspace, dataset)
+def _aside_folder(workspace: Workspace, dataset: str, ingested: str) -> Path:
+    folder = _resolved_inbox(workspace, dataset)
     return folder.with_name(f".{folder.name}.{ingested}")
 
 
-def _archived(workspace: Workspace, dataset: str, ingested: str) -> Path:
+def _archive_folder(workspace: Workspace, dataset: str, ingested: str) -> Path:
     return workspace.state / "inbox" / dataset / ingested
 
 
-def _gone(folder: Path, dataset: str) -> MovedError:
+def _gone_error(folder: Path, dataset: str) -> MovedError:
     return MovedError(
         f"an empty inbox of {dataset} and no archive of the files that this run was requested for: later files "
         "replaced them and their archive was deleted, or they were removed",
@@ -201,7 +201,7 @@ def _gone(folder: Path, dataset: str) -> MovedError:
     )
 
 
-def _changed(found: str) -> MovedError:
+def _changed_error(found: str) -> MovedError:
     return MovedError(
         found,
         expected="files unchanged until they are ingested",

@@ -30,7 +30,7 @@ def mlflow_address() -> str | None:
 
 
 def _address(text: str | None) -> str | None:
-    """Return an http or https address without a name, a password, a query and a slash at its end; None for others."""
+    """Return an http or https address without its login, query and trailing slash; None for another text."""
     try:
         parts = urlsplit(text or "")
         host, port = parts.hostname, parts.port
@@ -38,8 +38,8 @@ def _address(text: str | None) -> str | None:
         return None
     if parts.scheme not in ("http", "https") or not host:
         return None
-    place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
-    return urlunsplit((parts.scheme, place, quote(parts.path.rstrip("/"), safe="/%"), "", ""))
+    netloc = (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "")
+    return urlunsplit((parts.scheme, netloc, quote(parts.path.rstrip("/"), safe="/%"), "", ""))
 
 
 def dagster_run(run: str) -> str | None:
@@ -54,7 +54,7 @@ def dagster_asset(stage: str, partition: str) -> str | None:
 
 def mlflow_run(experiment: str, run: str) -> str | None:
     """Return the page of an MLflow run."""
-    return _page(mlflow_address(), f"/{_run(experiment, run)}{_MODE}")
+    return _page(mlflow_address(), f"/{_run_path(experiment, run)}{_MODE}")
 
 
 def mlflow_shown(experiment: str, run: str, name: str) -> str | None:
@@ -63,25 +63,25 @@ def mlflow_shown(experiment: str, run: str, name: str) -> str | None:
 
 
 def mlflow_own(experiment: str, run: str, name: str) -> str:
-    """Return the same page for links on MLflow's own pages, where no address is needed."""
-    return f"{_run(experiment, run)}/artifacts/{quote(name)}{_MODE}"
+    """Return the same page as ``mlflow_shown``, for links on MLflow's own pages, where no address is needed."""
+    return f"{_run_path(experiment, run)}/artifacts/{quote(name)}{_MODE}"
 
 
 def mlflow_file(run: str, name: str) -> str | None:
     """Return the address of a file of an MLflow run, for a picture that another page shows."""
-    return _page(mlflow_address(), f"/{_file(run, name)}")
+    return _page(mlflow_address(), f"/{_file_path(run, name)}")
 
 
 def mlflow_plots(run: str, names: Iterable[str]) -> str:
     """Return pictures among the files of a run as Markdown for MLflow's own pages, where no address is needed."""
-    return "\n\n".join(f"![{name}]({_file(run, name)})" for name in names if name.endswith(".png"))
+    return "\n\n".join(f"![{name}]({_file_path(run, name)})" for name in names if name.endswith(".png"))
 
 
-def _run(experiment: str, run: str) -> str:
+def _run_path(experiment: str, run: str) -> str:
     return f"#/experiments/{experiment}/runs/{run}"
 
 
-def _file(run: str, name: str) -> str:
+def _file_path(run: str, name: str) -> str:
     return f"get-artifact?path={quote(name, safe='')}&run_uuid={run}"
 
 

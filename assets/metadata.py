@@ -35,10 +35,13 @@ def summary(folder: Path, made: Made, show: Callable[[Path], Shown] | None) -> S
     """Return what ``show`` says of an artefact, then its other facts and its size; its plots are among the files."""
     shown = show(folder) if show else Shown()
     facts = {key: value for key, value in made.facts.items() if key not in _HIDDEN}
-    plain = {key: _value(value) for key, value in facts.items() if not _is_empty(value)}
+    fact_metadata = {key: _value(value) for key, value in facts.items() if not _is_empty(value)}
     size = read_manifest(folder).bytes
-    own = {key: short(value) for key, value in shown.metadata.items() if value is not None}
-    shown.metadata = {**own, **{key: value for key, value in plain.items() if key not in {*own, *shown.first}}}
+    stage_metadata = {key: short(value) for key, value in shown.metadata.items() if value is not None}
+    shown.metadata = {
+        **stage_metadata,
+        **{key: value for key, value in fact_metadata.items() if key not in {*stage_metadata, *shown.first}},
+    }
     shown.metadata["megabytes"] = round(size / 1e6, 2)
     shown.metrics = {**numbers(facts), **shown.metrics}
     shown.files += pictures(folder)
@@ -94,8 +97,8 @@ def picture(path: Path, address: str | None = None) -> dg.MetadataValue[Any]:
 
 def table(head: str, rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str]) -> dg.MetadataValue[Any]:
     """Return named rows of figures as a table, with two decimals; ``head`` says what the names are."""
-    named = {column: titled(column) for column in columns}
-    return texts([{head: name} | {named[c]: figure(values.get(c)) for c in columns} for name, values in rows.items()])
+    titles = {column: titled(column) for column in columns}
+    return texts([{head: name} | {titles[c]: figure(values.get(c)) for c in columns} for name, values in rows.items()])
 
 
 def texts(rows: list[dict[str, str]]) -> dg.MetadataValue[Any]:

@@ -25,12 +25,13 @@ _ANSWERS: Final = (
     "NOT_IMPLEMENTED",
     "ENDPOINT_NOT_FOUND",
 )
-"""MLflow's codes of errors that are answers, about what it lacks or does not take; others may be of the network."""
+"""MLflow's codes of errors about the request: it names what does not exist or is not accepted. Other errors may be of
+the network."""
 _TLS: Final = re.compile(r"SSLError|\bTLS\b.*invalid path")
 _NO_LOGIN: Final = re.compile(r"\(403\)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|credentials")
 """What the S3 client says of a login that is missing, wrong or without permission."""
 _REASON: Final = re.compile(r"""\(Caused by .*(["'])(.+?)\1\)\)""")
-"""The innermost reason in an error of requests, behind an address so long that a message would be cut before it."""
+"""The innermost reason in an error of requests: the address before it may be so long that a message is cut there."""
 
 
 @contextmanager
@@ -45,20 +46,20 @@ def answering(uri: str) -> Iterator[None]:
         from requests import RequestException
         from sqlalchemy.exc import SQLAlchemyError
 
-    of_s3 = _errors_of_s3()
-    ours: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *of_s3)
+    s3_errors = _errors_of_s3()
+    handled: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *s3_errors)
     try:
         yield
-    except ours as error:
+    except handled as error:
         temporary = tempfile.tempdir  # gettempdir raises an error itself if no folder can be written
         file = Path(temporary) if temporary and f"'{temporary}/" in str(error) else sqlite_file(uri)
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
-        stored = isinstance(error, of_s3)
-        what, expected, do = _advice_on_s3(error) if stored else _advice(error, uri)
-        cause = RuntimeError(named[2]) if (named := _REASON.search(str(error))) else error
-        whom = "the S3 store of MLflow's files" if stored else f"MLflow at {hide_secrets(uri)}"
-        found = f"{what} {whom} ({hide_secrets(first_line(cause))})"
+        of_s3 = isinstance(error, s3_errors)
+        problem, expected, do = _advice_on_s3(error) if of_s3 else _advice(error, uri)
+        cause = RuntimeError(nested[2]) if (nested := _REASON.search(str(error))) else error
+        service = "the S3 store of MLflow's files" if of_s3 else f"MLflow at {hide_secrets(uri)}"
+        found = f"{problem} {service} ({hide_secrets(first_line(cause))})"
         do += "; the artefacts are complete, so run the same job again"
         # Dagster would store the cause, which has the address with its login
         raise UnavailableError(found, expected=expected, do=do) from None
@@ -118,7 +119,7 @@ def _advice_on_s3(error: Exception) -> tuple[str, str, str]:
 
 
 def _errors_of_s3() -> tuple[type[Exception], ...]:
-    """Return what MLflow lets through from the S3 client, if that is installed."""
+    """Return the errors of the S3 client, which MLflow does not convert; none if it is not installed."""
     try:
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError

@@ -24,15 +24,15 @@ def places(workspace: Workspace, dataset: str) -> list[Place]:
 
 
 def _dvc(workspace: Workspace, dataset: str) -> list[Place]:
-    """Return DVC's cache and each remote. What forget wrote is recorded first: gc keeps what the records name."""
+    """Return DVC's cache and each remote. The new files are recorded first: ``dvc gc`` keeps what is recorded."""
     dvc, home = Dvc.of(workspace.root), workspace.data / dataset
     if not dvc.enabled:
         return []
-    again = [_recorded(home / name, workspace.root) for name in ("raw", ACCEPTANCE)]
-    steps = (*filter(None, again), "dvc gc --workspace")
-    cache = "deletes every version of every dataset that the workspace does not use"
-    found = [Place("DVC's cache", f"in this order; the last one {cache}", steps)]
-    return found + [
+    record_commands = [_record_command(home / name, workspace.root) for name in ("raw", ACCEPTANCE)]
+    steps = (*filter(None, record_commands), "dvc gc --workspace")
+    deletes = "deletes every version of every dataset that the workspace does not use"
+    local = Place("DVC's cache", f"in this order; the last one {deletes}", steps)
+    return [local] + [
         Place(
             f"DVC's remote {name} ({hide_secrets(url)})",
             "run this after the commands above",
@@ -42,13 +42,13 @@ def _dvc(workspace: Workspace, dataset: str) -> list[Place]:
     ]
 
 
-def _recorded(folder: Path, root: Path) -> str | None:
+def _record_command(folder: Path, root: Path) -> str | None:
     """Return the command that records a folder as it is now; None for one that DVC does not track."""
     file = folder.with_name(f"{folder.name}.dvc")
     if not file.is_file():
         return None
-    known = folder if folder.is_dir() else file
-    return f"dvc {'add' if known is folder else 'remove'} {known.relative_to(root).as_posix()}"
+    target = folder if folder.is_dir() else file
+    return f"dvc {'add' if target is folder else 'remove'} {target.relative_to(root).as_posix()}"
 
 
 def _mlflow(root: Path, dataset: str) -> list[Place]:
@@ -59,17 +59,18 @@ def _mlflow(root: Path, dataset: str) -> list[Place]:
     name = model_name(dataset)
     versions, runs = f"the registered versions of {name}", f"the runs of each experiment {name}, {name} (2) and so on"
     collect = "then run `mlflow gc` (docs/runbook.md#old-versions)"
-    found = [Place(f"MLflow at {settings.shown}", f"delete {versions} with their models, and {runs}, {collect}")]
+    stores = [Place(f"MLflow at {settings.shown}", f"delete {versions} with their models, and {runs}, {collect}")]
     if settings.registry != settings.uri:
         shown, copies = hide_secrets(settings.registry), "and its own copies of their files, if it keeps any"
-        found = [
+        stores = [
             Place(f"MLflow's registry at {shown}", f"delete {versions} there, {copies}"),
             Place(f"MLflow at {settings.shown}", f"delete the models of these versions, and {runs}, {collect}"),
         ]
     return [
-        *found,
+        *stores,
         Place(
-            f"MLflow's files in {_shown(settings.artifacts)}", "the same commands delete them; check that they are gone"
+            f"MLflow's files in {_without_login(settings.artifacts)}",
+            "the same commands delete them; check that they are gone",
         ),
     ]
 
@@ -77,18 +78,18 @@ def _mlflow(root: Path, dataset: str) -> list[Place]:
 def _dagster(root: Path) -> list[Place]:
     """Return Dagster's storage and the logs of its runs, if there are any."""
     environment = dagster_environment(root)
-    own = os.environ.get("DAGSTER_HOME") if not os.environ.get("XC_DAGSTER_HOME") else None
-    home = Path(own or environment["DAGSTER_HOME"])
+    chosen_home = os.environ.get("DAGSTER_HOME") if not os.environ.get("XC_DAGSTER_HOME") else None
+    home = Path(chosen_home or environment["DAGSTER_HOME"])
     state, logs = Path(environment["XC_STATE_DIR"]), Path(environment["XC_LOG_DIR"])
-    storage = _storage(home)
-    kept = [str(folder) for folder in dict.fromkeys((state, logs)) if folder.is_dir()]
+    storage = _storage_kind(home)
+    locations = [str(folder) for folder in dict.fromkeys((state, logs)) if folder.is_dir()]
     if storage:
-        kept.insert(0, f"{storage}, set in {home / 'dagster.yaml'}")
+        locations.insert(0, f"{storage}, set in {home / 'dagster.yaml'}")
     do = "delete the runs of this dataset there: their logs and metadata may name it"
-    return [Place(f"Dagster ({'; '.join(kept)})", do)] if kept else []
+    return [Place(f"Dagster ({'; '.join(locations)})", do)] if locations else []
 
 
-def _storage(home: Path) -> str:
+def _storage_kind(home: Path) -> str:
     """Return the kind of the database that a dagster.yaml names, empty for sqlite files."""
     try:
         content: Any = yaml_of(text_of(home / "dagster.yaml"))
@@ -99,6 +100,6 @@ def _storage(home: Path) -> str:
     return kinds[0] if kinds else ""
 
 
-def _shown(uri: str) -> str:
+def _without_login(uri: str) -> str:
     folder = local_folder(uri)
     return hide_secrets(uri) if folder is None else str(folder)

@@ -21,8 +21,8 @@ _EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
 _STOPS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _STOPPED: Final = frozenset({code for number in _STOPS for code in (128 + number, -number)})
 """Exit codes of a process that somebody stopped."""
-_COLD: Final = 2
-"""So many stages of a run start Python themselves; the libraries of a fork are imported beside the last of them."""
+_COLD_STARTS: Final = 2
+"""Stages of a run that start Python themselves; the libraries for forks are imported while the last of them runs."""
 Started = subprocess.Popen[bytes] | forked.Forked
 """A process, both kinds with the same methods."""
 
@@ -70,20 +70,20 @@ class StageProcesses(dg.PipesSubprocessClient):
             finally:
                 stop(process)
         if code:
-            raise ProcessFailedError(code, _why(session.get_custom_messages()))
+            raise ProcessFailedError(code, _reported_reason(session.get_custom_messages()))
 
     def _start(self, arguments: Sequence[str], root: str, env: Mapping[str, str]) -> Started:
         self._started += 1
-        if self._started >= _COLD and forked.prepare() and self._started > _COLD:
+        if self._started >= _COLD_STARTS and forked.prepare() and self._started > _COLD_STARTS:
             return forked.Forked(arguments, root, env)
         command = [*forked.command(), *arguments]
         return subprocess.Popen(command, cwd=root, env={**env, PARENT: str(os.getpid())})
 
 
-def _why(messages: Sequence[Any]) -> str:
+def _reported_reason(messages: Sequence[Any]) -> str:
     """Return what the process said about its end, an empty string if it said nothing."""
-    said = [str(one[REASON]) for one in messages if isinstance(one, dict) and REASON in one]
-    return said[-1] if said else ""
+    reasons = [str(message[REASON]) for message in messages if isinstance(message, dict) and REASON in message]
+    return reasons[-1] if reasons else ""
 
 
 def stop(process: Started, patience: float = GRACE_SECONDS) -> None:

@@ -34,7 +34,7 @@ class Project(dg.ConfigurableResource):  # type: ignore[type-arg]
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Note the machine of a run that no launcher has started, as that of ``dg launch``, before it waits for a pool.
 
-        If its process is killed, the run is known as lost by that.
+        The launcher's health check (``pipelines.launcher``) needs the tag to find a run whose process was killed.
         """
         if context.run is not None and context.instance is not None and HOST_TAG not in context.run.tags:
             context.instance.add_run_tags(context.run.run_id, {HOST_TAG: socket.gethostname()})
@@ -120,24 +120,24 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         present = sorted(Workspace(Path(self.root)).data.glob("*/*.dvc"))
         with Repo(self.root) as repo:
-            found = {Path(stage.path) for stage in repo.index.stages} if present else set()
-        return [path for path in present if path.resolve() not in found]
+            known = {Path(stage.path) for stage in repo.index.stages} if present else set()
+        return [path for path in present if path.resolve() not in known]
 
     def _dvc(self, *arguments: str) -> None:
         # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files
         command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
         with dvc_lock.restored_if_cut(Path(self.root)):
-            done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise self._failed(arguments, (done.stderr or done.stdout).strip()[-400:])
+            ended = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+            if ended.returncode:
+                raise self._error(arguments, (ended.stderr or ended.stdout).strip()[-400:])
 
-    def _failed(self, arguments: tuple[str, ...], reason: str) -> XCError:
-        place = Path(self.root) / ".dvc"
-        if refused := storage_reason(RuntimeError(reason), place):
-            return storage_error(refused, place)
-        why = trouble(Path(self.root))
+    def _error(self, arguments: tuple[str, ...], reason: str) -> XCError:
+        folder = Path(self.root) / ".dvc"
+        if disk_reason := storage_reason(RuntimeError(reason), folder):
+            return storage_error(disk_reason, folder)
+        git_reason = trouble(Path(self.root))
         return UnavailableError(
-            f"dvc {' '.join(arguments)} failing: {reason}" + (f" ({why})" if why else ""),
+            f"dvc {' '.join(arguments)} failing: {reason}" + (f" ({git_reason})" if git_reason else ""),
             expected="dvc.yaml and .dvc in the project, git installed and the project in a repository of it (or "
             "core.no_scm set in DVC), and enough space for the cache",
             do=f"run `dvc {' '.join(arguments)}` by hand and fix what it reports; the artefact itself is complete",

@@ -57,8 +57,8 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     text that is no address, and if the path of the project cannot be part of one.
     """
     state = (root / _DATABASE).parent
-    if registry := _given(REGISTRY_URI):
-        os.environ[REGISTRY_URI] = _of_project(registry, root)
+    if REGISTRY_URI in os.environ:
+        os.environ[REGISTRY_URI] = _of_project(_given(REGISTRY_URI), root)
     uri = _of_project(_given(TRACKING_URI), root)
     if not uri:
         uri = sqlite_address(root / _DATABASE)

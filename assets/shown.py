@@ -47,9 +47,9 @@ def _audit(folder: Path) -> Shown:
 
 def _corpus(folder: Path) -> Shown:
     """Show how near validation and test documents are to train documents, in percent, and the last change."""
-    found = read_made(folder).facts.get("nearness") or {}
-    splits = {name: own for name, own in found.items() if isinstance(own, dict)}
-    rows = {name: {shown: 100 * own[key] for key, shown in _NEARNESS.items()} for name, own in splits.items()}
+    nearness = read_made(folder).facts.get("nearness") or {}
+    splits = {name: figures for name, figures in nearness.items() if isinstance(figures, dict)}
+    rows = {name: {shown: 100 * figures[key] for key, shown in _NEARNESS.items()} for name, figures in splits.items()}
     head, columns = "nearest train document, percent", list(_NEARNESS.values())
     metadata: dict[str, Any] = {"nearness": table(head, rows, columns)} if rows else {}
     if last := changelog.last(folder):
@@ -63,7 +63,7 @@ def _fusion(folder: Path) -> Shown:
     rows = facts["validation"]
     first: dict[str, Any] = {"validation": table("ranked by", rows, columns)}
     if "tail" in facts:
-        curve = {f"{one['tail']:g}": one for one in facts["tail"]["curve"]}
+        curve = {f"{point['tail']:g}": point for point in facts["tail"]["curve"]}
         first |= {"tail": table("dial", curve, columns), "default_tail": facts["tail"]["default"]}
     return Shown(first=first, metrics=numbers(rows))
 
@@ -72,22 +72,22 @@ def _evaluation(folder: Path) -> Shown:
     """Show the metrics, the ablation, and what was learnt from. Texts stay in the report: events outlive a forget."""
     from xc_core.metrics.evaluation import Evaluation
 
-    found = Evaluation.open(folder)
-    metrics = {name: value for name, value in found.metrics.items() if value is not None}
-    ablation = dict(found.report["ablation"])
-    model = _MODEL + (f": {found.learnt.instead} alone" if found.learnt.instead else "")
+    evaluation = Evaluation.open(folder)
+    metrics = {name: value for name, value in evaluation.metrics.items() if value is not None}
+    ablation = dict(evaluation.report["ablation"])
+    model = _MODEL + (f": {evaluation.learnt.instead} alone" if evaluation.learnt.instead else "")
     rows = {model: ablation.pop("fusion"), **ablation} if "fusion" in ablation else ablation
     first = {"metrics": table("ranked by", rows, NARROW)}
-    learnt = "; ".join(f"{part}: {words}" for part, words in found.learnt.words().items())
-    return Shown(first, {**metrics, "learnt_from": learnt}, metrics, [found.report_file])
+    learnt = "; ".join(f"{part}: {words}" for part, words in evaluation.learnt.words().items())
+    return Shown(first, {**metrics, "learnt_from": learnt}, metrics, [evaluation.report_file])
 
 
 def _leaderboard(folder: Path) -> Shown:
     """Show the table."""
     from xc_core.metrics.leaderboard import Leaderboard
 
-    found = Leaderboard.open(folder)
-    return Shown(metadata={"table": dg.MetadataValue.md(found.text)}, files=[found.file])
+    leaderboard = Leaderboard.open(folder)
+    return Shown(metadata={"table": dg.MetadataValue.md(leaderboard.text)}, files=[leaderboard.file])
 
 
 SHOWN: Final[dict[str, Callable[[Path], Shown]]] = {

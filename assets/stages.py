@@ -54,7 +54,7 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         description=stage.does,
         code_version=stage.code_version,
         pool=POOL if stage.on_gpu else None,
-        check_specs=_specs(stage),
+        check_specs=_check_specs(stage),
     )
     def _stage(
         context: dg.AssetExecutionContext,
@@ -63,17 +63,17 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         dvc: Dvc,
         tracking: Tracking,
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses MaterializeResult[Any] with checks
-        with _retried(context):
+        with _retrying(context):
             dvc.check_git(*split_key(context.partition_key), [stage.name])
             _run(context, pipes, project, stage)
             # rows that are removed meanwhile would come to MLflow after xc forget has named it as a place to clear
             with working(project.workspace, split_key(context.partition_key)[0]):
-                return _recorded(context, project, stage, dvc, tracking)
+                return _record(context, project, stage, dvc, tracking)
 
     return _stage
 
 
-def _recorded(
+def _record(
     context: dg.AssetExecutionContext, project: Project, stage: Stage, dvc: Dvc, tracking: Tracking
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Record the artefact of a stage in DVC and MLflow; return what Dagster shows of it."""
@@ -89,18 +89,18 @@ def _recorded(
     run = _stage_run(context, project, stage, made, shown)
     run.tags.update({"xc.artefact": digest, "xc.dvc_md5": md5 or digest})
     with tracking.client() as client:
-        logged = log_stage(client, tracking.artifacts, run, partial(_ended, context.instance))
-    extra, decided = AFTER[stage.name][0](context, project, tracking) if stage.name in AFTER else ({}, [])
+        logged = log_stage(client, tracking.artifacts, run, partial(_has_ended, context.instance))
+    extra, decided_checks = AFTER[stage.name][0](context, project, tracking) if stage.name in AFTER else ({}, [])
     metadata = {**extra, **shown.first, **_pages(logged, shown, report), **shown.metadata}
     metadata |= {"path": dg.MetadataValue.path(str(folder)), "dvc_md5": md5 or digest}
-    checks = [*([staleness.fresh()] if stage.versioned else []), *decided]
+    checks = [*([staleness.fresh()] if stage.versioned else []), *decided_checks]
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(digest), check_results=checks)
 
 
-def _ended(instance: dg.DagsterInstance, run_id: str) -> bool:
+def _has_ended(instance: dg.DagsterInstance, run_id: str) -> bool:
     """Return True for a run that has ended; one that this instance does not know may be another instance's."""
-    found = instance.get_run_by_id(run_id)
-    return found is not None and found.is_finished
+    run = instance.get_run_by_id(run_id)
+    return run is not None and run.is_finished
 
 
 def _pages(logged: Logged, shown: Shown, report: Path | None) -> dict[str, dg.MetadataValue[Any]]:
@@ -118,7 +118,7 @@ def retry_seconds() -> float:
 
 
 @contextmanager
-def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
+def _retrying(context: dg.AssetExecutionContext) -> Iterator[None]:
     """Ask Dagster for one retry if the process was lost or a service does not answer, but never in a cancelled run.
 
     A retry policy of the asset would retry a cancelled run too: Dagster applies it to interrupts.
@@ -134,10 +134,10 @@ def _retried(context: dg.AssetExecutionContext) -> Iterator[None]:
         raise dg.RetryRequested(max_retries=_RETRIES, seconds_to_wait=retry_seconds()) from error
 
 
-def _specs(stage: Stage) -> list[dg.AssetCheckSpec]:
+def _check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
     """Return the checks whose results the asset itself returns."""
-    own = [staleness.spec(stage)] if stage.versioned else []
-    return [*own, AFTER[stage.name][1]] if stage.name in AFTER else own
+    specs = [staleness.spec(stage)] if stage.versioned else []
+    return [*specs, AFTER[stage.name][1]] if stage.name in AFTER else specs
 
 
 def _run(context: dg.AssetExecutionContext, pipes: StageProcesses, project: Project, stage: Stage) -> None:

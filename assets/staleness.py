@@ -29,7 +29,7 @@ from xc_core.pretrained import model_files, tokenizer_files
 CHECK: Final = "up_to_date"
 SENSOR: Final = "staleness"
 _LAUNCHED_BY: Final = "dagster/sensor_name"
-"""Run tag: Dagster says otherwise that a person launched the run."""
+"""Run tag without which Dagster shows the run as launched by a person."""
 _SECONDS: Final = 60.0
 """Limit of the time that ``xc status`` takes; it hashes new source files."""
 
@@ -52,7 +52,7 @@ def fresh() -> dg.AssetCheckResult:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PartitionState:
     """The state of an artefact of one partition, as ``xc status`` prints it."""
 
     stage: str
@@ -89,17 +89,19 @@ class Verdict:
         )
 
 
-def verdicts(workspace: Workspace) -> list[Verdict]:
+def partition_states(workspace: Workspace) -> list[PartitionState]:
     """Return the state of every artefact of the project, from ``xc status`` in a subprocess (it imports torch).
 
     Raises UnavailableError if the command fails or takes too long.
     """
-    found = {(row["stage"], _partition(row)): row for row in map(json.loads, _status(workspace.root).splitlines())}
-    return [Verdict(stage, partition, Status(row["status"]), row["why"]) for (stage, partition), row in found.items()]
+    rows = {(row["stage"], _partition(row)): row for row in map(json.loads, _status_lines(workspace.root).splitlines())}
+    return [
+        PartitionState(stage, partition, Status(row["status"]), row["why"]) for (stage, partition), row in rows.items()
+    ]
 
 
-def report(instance: dg.DagsterInstance, found: list[Verdict]) -> None:
-    """Record verdicts as results of the check ``up_to_date``, in one short run.
+def report(instance: dg.DagsterInstance, states: list[PartitionState]) -> None:
+    """Record states as results of the check ``up_to_date``, in one short run.
 
     Dagster 1.13 can store only one result per partition outside of runs: its table of check results has one row for
     each run and partition.
@@ -107,7 +109,7 @@ def report(instance: dg.DagsterInstance, found: list[Verdict]) -> None:
 
     @dg.op(name="report", out={})
     def _report() -> Iterator[dg.AssetCheckEvaluation]:
-        yield from (verdict.evaluation for verdict in found)
+        yield from (state.evaluation for state in states)
 
     @dg.job(name=SENSOR)
     def _job() -> None:
@@ -117,11 +119,11 @@ def report(instance: dg.DagsterInstance, found: list[Verdict]) -> None:
     _job.execute_in_process(run_config=quiet, instance=instance, tags={_LAUNCHED_BY: SENSOR})
 
 
-def _status(root: Path) -> str:
+def _status_lines(root: Path) -> str:
     command = [sys.executable, "-m", "xc_core.cli.main", "status", "--json"]
     environment = {**os.environ, "XC_ROOT": str(root)}
     try:
-        done = subprocess.run(
+        ended = subprocess.run(
             command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
         )
     except subprocess.TimeoutExpired as error:
@@ -130,9 +132,9 @@ def _status(root: Path) -> str:
             expected="an answer within this time",
             do="run xc status by hand once: it stores the hashes of new source files",
         ) from error
-    if done.returncode:
-        raise UnavailableError(f"xc status failing: {done.stderr[-400:]}", expected="exit code 0", do="run xc doctor")
-    return done.stdout
+    if ended.returncode:
+        raise UnavailableError(f"xc status failing: {ended.stderr[-400:]}", expected="exit code 0", do="run xc doctor")
+    return ended.stdout
 
 
 def _partition(row: dict[str, Any]) -> str:
@@ -142,8 +144,8 @@ def _partition(row: dict[str, Any]) -> str:
 
 def _encoders(content: Mapping[str, Any]) -> list[str]:
     """Return the encoders of params.yaml; every experiment's is among the tokenizers of its dataset."""
-    tokens = ((entry or {}).get("tokens") or {} for entry in (content.get("datasets") or {}).values())
-    return sorted({str(name) for own in tokens for name in own.get("tokenizers") or ()})
+    configs = ((entry or {}).get("tokens") or {} for entry in (content.get("datasets") or {}).values())
+    return sorted({str(name) for tokens in configs for name in tokens.get("tokenizers") or ()})
 
 
 def mark(workspace: Workspace) -> str:
@@ -152,18 +154,18 @@ def mark(workspace: Workspace) -> str:
     These are params.yaml, recipes, plug-ins, artefacts, raw files, and local folders of models.
     """
     try:
-        facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _watched(workspace)]
+        entries = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _watched(workspace)]
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:16]
 
 
 def _watched(workspace: Workspace) -> list[Path]:
     content = workspace.params.read()
     entries = [*(content.get("datasets") or {}).values(), *(content.get("experiments") or {}).values()]
     sources = {entry["source"] for entry in entries if entry and entry.get("source")}
-    places = [workspace.params.path, *plugin_files(), *(workspace.root / source for source in sorted(sources))]
-    places += [*sorted(workspace.data.glob("*/raw/**/*")), *sorted(workspace.data.glob(f"**/{MANIFEST}"))]
+    paths = [workspace.params.path, *plugin_files(), *(workspace.root / source for source in sorted(sources))]
+    paths += [*sorted(workspace.data.glob("*/raw/**/*")), *sorted(workspace.data.glob(f"**/{MANIFEST}"))]
     for name in _encoders(content):
-        places += [path for files in (model_files(name) | tokenizer_files(name)).values() for path in files]
-    return [path for path in places if path.is_file()]
+        paths += [path for files in (model_files(name) | tokenizer_files(name)).values() for path in files]
+    return [path for path in paths if path.is_file()]

@@ -38,15 +38,15 @@ def mark(folder: Path) -> int | None:
     return None
 
 
-def changed(workspace: Workspace, before: Mapping[str, int]) -> tuple[list[StudyRecord], str]:
+def changed(workspace: Workspace, previous: Mapping[str, int]) -> tuple[list[StudyRecord], str]:
     """Return the studies whose record changed, given what the last cursor says of each, and the new cursor."""
     marks = {str(folder.relative_to(workspace.root)): mark(folder) for folder in studies(workspace)}
-    now = {name: own for name, own in marks.items() if own is not None}
-    changed_ones = [workspace.root / name for name, own in now.items() if before.get(name) != own]
-    return [record for folder in changed_ones if (record := _readable(folder)) is not None], json.dumps(now)
+    current = {name: mtime for name, mtime in marks.items() if mtime is not None}
+    folders = [workspace.root / name for name, mtime in current.items() if previous.get(name) != mtime]
+    return [record for folder in folders if (record := _read_if_possible(folder)) is not None], json.dumps(current)
 
 
-def _readable(folder: Path) -> StudyRecord | None:
+def _read_if_possible(folder: Path) -> StudyRecord | None:
     """Return the record of a study, None for one that is damaged, of another version or not readable."""
     try:
         return StudyRecord.read(folder)

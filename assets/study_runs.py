@@ -65,9 +65,9 @@ class StudyRuns:
         """
         with answering(self.uri):
             experiment = experiment_id(self.client, self.artifacts, record.dataset)
-            parent = self._parent(experiment, record)
-            self._trials(experiment, parent, record)
-            self._result(parent, record)
+            parent = self._study_run(experiment, record)
+            self._log_trials(experiment, parent, record)
+            self._log_result(parent, record)
 
     def end(self, record: StudyRecord) -> None:
         """End the run of a study that was killed, and those of its trials, if MLflow shows it as running.
@@ -76,49 +76,49 @@ class StudyRuns:
         """
         with answering(self.uri):
             experiment = experiment_id(self.client, self.artifacts, record.dataset)
-            run = self._known(experiment, record)
+            run = self._find_run(experiment, record)
             if run is not None and run.info.status == "RUNNING":
-                self._trials(experiment, str(run.info.run_id), record)
+                self._log_trials(experiment, str(run.info.run_id), record)
                 self.client.set_tag(run.info.run_id, "xc.state", "killed")
                 self.client.set_terminated(run.info.run_id, "KILLED")
 
-    def _known(self, experiment: str, record: StudyRecord) -> Any | None:
+    def _find_run(self, experiment: str, record: StudyRecord) -> Any | None:
         """Return the run of a study; None if it has none yet."""
-        query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in _names(record).items())
+        query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in _identity_tags(record).items())
         return next(iter(self.client.search_runs([experiment], query, max_results=1)), None)
 
-    def _parent(self, experiment: str, record: StudyRecord) -> str:
+    def _study_run(self, experiment: str, record: StudyRecord) -> str:
         """Return the run of the study, made at its first call, with its parameters."""
-        run = self._known(experiment, record)
+        run = self._find_run(experiment, record)
         if run is None:
-            tags = {**_names(record), "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
+            tags = {**_identity_tags(record), "xc.dataset": record.dataset, "xc.recipe": str(record.asked["recipe"])}
             tags |= {"xc.git": record.origin["commit"], "xc.git_changed": record.origin.get("changed", "not recorded")}
             run = self.client.create_run(experiment, run_name=f"study {record.name}", tags=tags)
-        params = _allowed(flat(dict(record.asked)))
+        params = _with_stored_names(flat(dict(record.asked)))
         missing = {name: value for name, value in params.items() if name not in run.data.params}
         log_figures(self.client, run.info.run_id, {}, missing)
         return str(run.info.run_id)
 
-    def _runs(self, experiment: str, parent: str) -> dict[str, Any]:
+    def _trial_runs(self, experiment: str, parent: str) -> dict[str, Any]:
         """Return the runs of trials by their numbers."""
-        found: dict[str, Any] = {}
+        runs: dict[str, Any] = {}
         token = None
         while True:
             page = self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
-            found |= {run.data.tags.get("xc.trial", ""): run for run in page}
+            runs |= {run.data.tags.get("xc.trial", ""): run for run in page}
             token = page.token
             if not token:
-                return found
+                return runs
 
-    def _trials(self, experiment: str, parent: str, record: StudyRecord) -> None:
+    def _log_trials(self, experiment: str, parent: str, record: StudyRecord) -> None:
         """Log the trials that have no run yet, or whose run was begun and not ended."""
-        runs = self._runs(experiment, parent)
+        runs = self._trial_runs(experiment, parent)
         for trial in record.trials:
-            begun = runs.get(str(trial.number))
-            if begun is None or begun.info.status == "RUNNING":
-                self._trial(experiment, parent, record, trial, begun)
+            existing = runs.get(str(trial.number))
+            if existing is None or existing.info.status == "RUNNING":
+                self._log_trial(experiment, parent, record, trial, existing)
 
-    def _trial(self, experiment: str, parent: str, record: StudyRecord, trial: TrialRecord, begun: Any) -> None:
+    def _log_trial(self, experiment: str, parent: str, record: StudyRecord, trial: TrialRecord, existing: Any) -> None:
         """Log a trial, in the run that a killed command began if there is one."""
         tags = {
             "mlflow.parentRunId": parent,
@@ -129,14 +129,14 @@ class StudyRuns:
             "xc.why": trial.why,
             "xc.taken": ", ".join(trial.taken),
         }
-        made = begun or self.client.create_run(experiment, run_name=f"trial {trial.number}", tags=tags)
-        run = str(made.info.run_id)
+        run = existing or self.client.create_run(experiment, run_name=f"trial {trial.number}", tags=tags)
+        run_id = str(run.info.run_id)
         figures = {**trial.figures, **{f"early_{stage}": value for stage, value in trial.early.items()}}
         figures |= {"seconds": trial.seconds} | ({} if trial.value is None else {"objective": trial.value})
-        log_figures(self.client, run, figures, _allowed(flat(dict(trial.values))))
-        self.client.set_terminated(run, status=_STATUS[trial.state])
+        log_figures(self.client, run_id, figures, _with_stored_names(flat(dict(trial.values))))
+        self.client.set_terminated(run_id, status=_STATUS[trial.state])
 
-    def _result(self, parent: str, record: StudyRecord) -> None:
+    def _log_result(self, parent: str, record: StudyRecord) -> None:
         """Log the best trial so far to the study's run, and whether the study goes on."""
         best = record.best
         if best is not None and best.value is not None:
@@ -151,11 +151,11 @@ class StudyRuns:
             self.client.set_terminated(parent)
 
 
-def _names(record: StudyRecord) -> dict[str, str]:
+def _identity_tags(record: StudyRecord) -> dict[str, str]:
     """Return the tags by which the run of a study is found."""
     return {"xc.role": "study", "xc.study": record.name, "xc.started": record.origin["date"]}
 
 
-def _allowed(params: dict[str, str]) -> dict[str, str]:
+def _with_stored_names(params: dict[str, str]) -> dict[str, str]:
     """Return parameters under names that MLflow accepts: P_at_1 for P@1."""
     return {stored(name): value for name, value in params.items()}

@@ -34,13 +34,13 @@ _KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
 """Tag of an experiment: MLflow shows its pages for training, not those for language models."""
 _DIGEST: Final = 36
 """Characters of a dataset's digest that MLflow takes."""
-_PLACES: Final = 100
-"""Places that the experiments of a dataset may have been in, one after the other."""
+_MAX_LOCATIONS: Final = 100
+"""Folders that a project may have been in, one after the other; in each a dataset has another experiment."""
 _PATIENCE: Final = 120.0
 """Seconds to wait for the first connection of another process."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
-_POOL: Final = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
+_POOL_CLASS: Final = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
 """NullPool opens the file of a database for each request. A connection that stays open reads a file that a restored
 backup has replaced, or that was deleted."""
 _POOL_SIZES: Final = ("MLFLOW_SQLALCHEMYSTORE_POOL_SIZE", "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW")
@@ -54,7 +54,7 @@ def connect(uri: str, lock: Path) -> Any:
     with answering(uri):
         mlflow.set_tracking_uri(uri)
         addresses = (uri, os.environ.get(REGISTRY_URI, ""))
-        with _first(*addresses, lock=lock), first_contact(uri):
+        with _first_connection(*addresses, lock=lock), first_contact(uri):
             database.made(*addresses)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
             client.search_experiments(max_results=1)
@@ -70,13 +70,13 @@ def asking_registry(uri: str, lock: Path) -> Iterator[Any]:
     import mlflow
 
     with answering(uri), first_contact(uri):
-        with _first(uri, lock=lock):
+        with _first_connection(uri, lock=lock):
             client = mlflow.MlflowClient(uri, uri)
         yield client
 
 
 @contextmanager
-def _first(*addresses: str, lock: Path) -> Iterator[None]:
+def _first_connection(*addresses: str, lock: Path) -> Iterator[None]:
     """Set MLflow up for a first connection to the addresses, in the block.
 
     It connects to a sqlite file under ``lock``, because processes that create one, or its tables, at the same time
@@ -90,7 +90,7 @@ def _first(*addresses: str, lock: Path) -> Iterator[None]:
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
     is_file = any(map(sqlite_file, addresses))
     if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
-        os.environ.setdefault(_POOL, "NullPool")
+        os.environ.setdefault(_POOL_CLASS, "NullPool")
     with ExitStack() as first:
         if is_file:
             with suppress(StorageError):
@@ -168,16 +168,16 @@ def log_stage(client: Any, artifact_root: str, run: StageRun, ended: Callable[[s
     """
     experiment = experiment_id(client, artifact_root, run.dataset)
     _end_killed(client, experiment, run, ended)
-    parent = _parent(client, experiment, run)
-    made = client.create_run(
+    parent = _parent_run_id(client, experiment, run)
+    child = client.create_run(
         experiment,
         run_name=run.stage,
-        tags={"mlflow.parentRunId": parent, "xc.stage": run.stage, **_who(run), **run.tags},
+        tags={"mlflow.parentRunId": parent, "xc.stage": run.stage, **_identity_tags(run), **run.tags},
     )
-    run_id = str(made.info.run_id)
+    run_id = str(child.info.run_id)
     if run.data is not None:
-        for own in (run_id, parent):
-            log_data(client, own, run.data, "evaluation" if run.stage == "evaluation" else "training")
+        for target in (run_id, parent):
+            log_data(client, target, run.data, "evaluation" if run.stage == "evaluation" else "training")
     log_figures(client, run_id, run.metrics, run.params, run.series)
     for path in run.files:
         client.log_artifact(run_id, str(path))
@@ -196,14 +196,14 @@ def _end_killed(client: Any, experiment: str, run: StageRun, ended: Callable[[st
 
     These are runs of Dagster runs that have ended, and that of an earlier attempt at the same step.
     """
-    for left in client.search_runs([experiment], "attributes.status = 'RUNNING' and tags.`dagster.run_id` != ''"):
-        tags = left.data.tags
-        own = tags["dagster.run_id"] == run.dagster_run
-        if tags.get("xc.stage") == run.stage if own else ended(tags["dagster.run_id"]):
-            client.set_terminated(left.info.run_id, "KILLED")
+    for running in client.search_runs([experiment], "attributes.status = 'RUNNING' and tags.`dagster.run_id` != ''"):
+        tags = running.data.tags
+        same_dagster_run = tags["dagster.run_id"] == run.dagster_run
+        if tags.get("xc.stage") == run.stage if same_dagster_run else ended(tags["dagster.run_id"]):
+            client.set_terminated(running.info.run_id, "KILLED")
 
 
-def _who(run: StageRun) -> dict[str, str]:
+def _identity_tags(run: StageRun) -> dict[str, str]:
     tags = {"xc.dataset": run.dataset, "dagster.run_id": run.dagster_run}
     return tags | ({"xc.recipe": run.recipe} if run.recipe else {})
 
@@ -211,15 +211,15 @@ def _who(run: StageRun) -> dict[str, str]:
 def _stage_note(run: StageRun) -> str:
     """Return the description of a stage's run, which MLflow shows as Markdown at the top of its page."""
     asset = links.markdown(f"{run.stage} of {run.partition}", links.dagster_asset(run.stage, run.partition))
-    return f"{STAGES[run.stage].does}\n\n- {_from(run)}\n- Dagster asset: {asset}"
+    return f"{STAGES[run.stage].does}\n\n- {_dagster_line(run)}\n- Dagster asset: {asset}"
 
 
 def _parent_note(run: StageRun) -> str:
-    what = "The stages of one Dagster run, a child run each. The figures here are those of the stage `evaluation`."
-    return f"{what}\n\n- {_from(run)}"
+    summary = "The stages of one Dagster run, a child run each. The figures here are those of the stage `evaluation`."
+    return f"{summary}\n\n- {_dagster_line(run)}"
 
 
-def _from(run: StageRun) -> str:
+def _dagster_line(run: StageRun) -> str:
     return f"Dagster run: {links.markdown(run.dagster_run[:8], links.dagster_run(run.dagster_run))}"
 
 
@@ -230,16 +230,17 @@ def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
     project, so the next experiment is "xc-DATASET (2)".
     """
     name = f"xc-{dataset}"
-    titles = itertools.chain([name], (f"{name} ({number})" for number in range(2, _PLACES)))
+    titles = itertools.chain([name], (f"{name} ({number})" for number in range(2, _MAX_LOCATIONS)))
     location = f"{artifact_root.rstrip('/')}/{name}"
-    tried = (_experiment(client, title, location) for title in titles)
-    found = next((one for one in tried if _is_at(one, location)), None) or _experiment(client, name, location)
+    candidates = (_get_or_create(client, title, location) for title in titles)
+    found = next((experiment for experiment in candidates if _is_at(experiment, location)), None)
+    found = found or _get_or_create(client, name, location)
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)  # somebody deleted it in the interface; runs cannot be added
     return str(found.experiment_id)
 
 
-def _experiment(client: Any, title: str, location: str) -> Any:
+def _get_or_create(client: Any, title: str, location: str) -> Any:
     """Return the experiment with a title; a new one stores its files in ``location``."""
     from mlflow.exceptions import MlflowException
 
@@ -255,19 +256,19 @@ def _experiment(client: Any, title: str, location: str) -> Any:
 
 def _is_at(experiment: Any, location: str) -> bool:
     """Return False if files of the experiment are in another folder of this machine than ``location``."""
-    own, wanted = local_folder(str(experiment.artifact_location)), local_folder(location)
-    return own is None or wanted is None or own == wanted
+    actual, expected = local_folder(str(experiment.artifact_location)), local_folder(location)
+    return actual is None or expected is None or actual == expected
 
 
-def _parent(client: Any, experiment: str, run: StageRun) -> str:
+def _parent_run_id(client: Any, experiment: str, run: StageRun) -> str:
     name = f"{run.recipe or run.stage} {run.dagster_run[:8]}"
     partition = f"{run.dataset}/{run.recipe or ''}"
-    wanted = {"dagster.run_id": run.dagster_run, "xc.role": "parent", "xc.partition": partition}
-    query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in wanted.items())
-    found = client.search_runs([experiment], query, max_results=1)
-    if found:
-        return str(found[0].info.run_id)
-    tags = {"xc.role": "parent", "xc.partition": partition, **_who(run), NOTE: _parent_note(run)}
+    identity = {"dagster.run_id": run.dagster_run, "xc.role": "parent", "xc.partition": partition}
+    query = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in identity.items())
+    runs = client.search_runs([experiment], query, max_results=1)
+    if runs:
+        return str(runs[0].info.run_id)
+    tags = {"xc.role": "parent", "xc.partition": partition, **_identity_tags(run), NOTE: _parent_note(run)}
     return str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
 
 
@@ -290,9 +291,9 @@ def log_figures(
     """Log metrics, parameters and curves of (name, step, value); values that are not finite are left out."""
     from mlflow.entities import Metric, Param
 
-    now = int(time.time() * 1000)
-    metrics = [Metric(name, value, now, 0) for name, value in figures.items() if math.isfinite(value)]
-    metrics += [Metric(name, value, now, step) for name, step, value in series if math.isfinite(value)]
+    timestamp = int(time.time() * 1000)
+    metrics = [Metric(name, value, timestamp, 0) for name, value in figures.items() if math.isfinite(value)]
+    metrics += [Metric(name, value, timestamp, step) for name, step, value in series if math.isfinite(value)]
     params = [Param(name, value[:6000]) for name, value in settings.items()]
     for start in range(0, len(metrics), _BATCH):
         client.log_batch(run_id, metrics=metrics[start : start + _BATCH])

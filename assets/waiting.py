@@ -33,24 +33,24 @@ def first_contact(uri: str) -> Iterator[None]:
     waiting.daemon = True
     if not unmade(uri):
         waiting.start()
-    given = TIMEOUT in os.environ
+    set_by_user = TIMEOUT in os.environ
     os.environ.setdefault(TIMEOUT, _SECONDS)
     try:
         yield
         _REPORTED.discard(uri)
     finally:
         waiting.cancel()
-        if not given:
+        if not set_by_user:
             os.environ.pop(TIMEOUT, None)
 
 
 def _report(uri: str) -> None:
     if uri not in _REPORTED:
         _REPORTED.add(uri)
-        file, where = sqlite_file(uri), hide_secrets(uri)
+        file, address = sqlite_file(uri), hide_secrets(uri)
         if file is None:
-            report(f"waiting for an answer from MLflow at {where}")
-        elif other := lockers(file):
-            report(f"waiting for MLflow's database at {where}, which {other} has locked")
+            report(f"waiting for an answer from MLflow at {address}")
+        elif holders := lockers(file):
+            report(f"waiting for MLflow's database at {address}, which {holders} has locked")
         else:
-            report(f"opening MLflow's database at {where}")
+            report(f"opening MLflow's database at {address}")

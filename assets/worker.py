@@ -42,30 +42,30 @@ def run(arguments: list[str]) -> None:
         warnings.simplefilter("ignore")
         opened = open_dagster_pipes()
     with opened as pipes:
-        code = _code(pipes, arguments)
+        code = _exit_code(pipes, arguments)
     sys.exit(code)  # after Pipes is closed: it would log a traceback of an error that has a message
 
 
-def _code(pipes: PipesContext, arguments: list[str]) -> int:
+def _exit_code(pipes: PipesContext, arguments: list[str]) -> int:
     """Run ``xc``, pass its lines on to the run, and return its exit code."""
-    said = [""]
+    last_error = [""]
     pace(PROGRESS_SECONDS)
-    listen(lambda line: _pass_on(pipes, said, line))
+    listen(lambda line: _pass_on(pipes, last_error, line))
     try:
         with own_card(arguments, Workspace.find().root / ".xc" / "lock"):
             main(arguments)
     except SystemExit as request:
         code = request.code if isinstance(request.code, int) else int(request.code is not None)
         if code:
-            pipes.report_custom_message({REASON: said[0]})
+            pipes.report_custom_message({REASON: last_error[0]})
         return code
     return 0
 
 
-def _pass_on(pipes: PipesContext, said: list[str], line: str) -> None:
+def _pass_on(pipes: PipesContext, last_error: list[str], line: str) -> None:
     """Log a line; keep one that says why the command ends."""
     if line.startswith("xc: "):
-        said[0] = line.removeprefix("xc: ")
+        last_error[0] = line.removeprefix("xc: ")
         pipes.log.error(line)
     else:
         pipes.log.info(line)

@@ -40,20 +40,20 @@ def main(cases: tuple[str, ...], dataset: str, recipe: str, quick: bool, check: 
     world = World(Workspace.find(), dataset, recipe)
     single_thread()
     click.echo(f"{today()}, {machine()}, {dataset} / {recipe}\n")
-    rows = [row for name in cases or (QUICK if quick else CASES) for row in _measured(name, world)]
+    rows = [row for name in cases or (QUICK if quick else CASES) for row in _measure(name, world)]
     click.echo(table(rows))
     if record:
         write_floors(FLOORS, rows)
     if check:
-        _check(rows, lambda name: _measured(name, world))
+        _check(rows, lambda name: _measure(name, world))
 
 
-def _measured(name: str, world: World) -> list[Row]:
+def _measure(name: str, world: World) -> list[Row]:
     click.echo(f"{name} ...", err=True)
     return [replace(row, case=f"{name} {number}") for number, row in enumerate(CASES[name](world), 1)]
 
 
-def _check(rows: list[Row], again: Callable[[str], list[Row]]) -> None:
+def _check(rows: list[Row], measure: Callable[[str], list[Row]]) -> None:
     """End with 1 if a ratio is below the one recorded for this processor, twice; say which rows have none.
 
     A case with a low ratio is measured again: other work on the machine makes some rounds unsteady.
@@ -62,9 +62,11 @@ def _check(rows: list[Row], again: Callable[[str], list[Row]]) -> None:
     if unknown := [row.case for row in rows if row.case not in floors]:
         click.echo(f"\nno ratio recorded on {this_processor()} (--record): {', '.join(unknown)}", err=True)
     low = [row.case for row in slower(rows, floors)]
-    second = [row for name in dict.fromkeys(case.rpartition(" ")[0] for case in low) for row in again(name)]
-    if lost := [row for row in slower(second, floors) if row.case in low]:
-        lines = (f"{row.case} ({row.what}): ratio {row.ratio:.2f}, recorded {floors[row.case]:.2f}" for row in lost)
+    second = [row for name in dict.fromkeys(case.rpartition(" ")[0] for case in low) for row in measure(name)]
+    if slow_twice := [row for row in slower(second, floors) if row.case in low]:
+        lines = (
+            f"{row.case} ({row.what}): ratio {row.ratio:.2f}, recorded {floors[row.case]:.2f}" for row in slow_twice
+        )
         click.echo("\nslower than recorded, twice:\n" + "\n".join(lines), err=True)
         sys.exit(1)
 

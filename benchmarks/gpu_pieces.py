@@ -66,12 +66,12 @@ class Sizes:
 
 def losses(device: Device, sizes: Sizes) -> list[Row]:
     """Return the largest relative difference of a loss from the CPU's, in a few steps of each recipe, in fp32."""
-    few = replace(sizes, documents=min(sizes.documents, 512), batch=min(sizes.batch, 64))
+    small = replace(sizes, documents=min(sizes.documents, 512), batch=min(sizes.batch, 64))
     rows = []
     for name in RECIPES:
-        ours, theirs = (_losses(_in_fp32(name, place, few)) for place in (device, CPU))
+        ours, theirs = (_losses(_in_fp32(name, target, small)) for target in (device, CPU))
         worst = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(ours, theirs, strict=True))
-        what = f"M1 of {name}, {_named(sizes.encoder)}: loss beside the CPU's, 4 steps"
+        what = f"M1 of {name}, {_encoder_title(sizes.encoder)}: loss beside the CPU's, 4 steps"
         rows.append(Row(what, f"{worst:.1e}", f"at most {TOLERANCE:.0e}"))
     return rows
 
@@ -81,8 +81,8 @@ def _in_fp32(name: str, device: Device, sizes: Sizes) -> EncoderTask:
 
 
 def _losses(task: EncoderTask) -> list[float]:
-    found = [task.step(batch, step, 1.0) for step, batch in enumerate(task.batches(0)[:4])]
-    return [float(loss) / max(float(count), 1.0) for loss, count in found]
+    results = [task.step(batch, step, 1.0) for step, batch in enumerate(task.batches(0)[:4])]
+    return [float(loss) / max(float(count), 1.0) for loss, count in results]
 
 
 def training(
@@ -129,7 +129,7 @@ def has_weights(encoder: str) -> bool:
     return True
 
 
-def _named(encoder: str) -> str:
+def _encoder_title(encoder: str) -> str:
     """Return the name of an encoder, as ``of_shape`` builds it."""
     return encoder if has_weights(encoder) else f"{encoder}'s shape with random weights"
 
@@ -158,7 +158,7 @@ def bf16_share(device: Device, sizes: Sizes) -> list[Row]:
     per_token, tokens = _tokens_per_second(device, sizes)
     rate = per_token * tokens
     best = product_rate(device, sizes.product)
-    step = f"M1 step of ngame, {_named(sizes.encoder)}, {sizes.batch} documents"
+    step = f"M1 step of ngame, {_encoder_title(sizes.encoder)}, {sizes.batch} documents"
     what = f"{step}: share of the bf16 rate ({best / 1e12:.3g} TF/s)"
     return [Row(what, f"{rate / best:.1%}", f"{_GOAL:.0%}")]
 
@@ -169,16 +169,16 @@ def _tokens_per_second(device: Device, sizes: Sizes) -> tuple[int, float]:
     second."""
     task = training("ngame", device, sizes, make=of_shape)
     batches = task.batches(0)[: sizes.steps]
-    ready = [task.prepare(batch, step) for step, batch in enumerate(batches)]
-    tokens = sum(int(mask.sum()) for one in ready for mask in _masks(one))
+    prepared = [task.prepare(batch, step) for step, batch in enumerate(batches)]
+    tokens = sum(int(mask.sum()) for passes in prepared for mask in _masks(passes))
 
     def steps() -> None:
-        for step, (batch, one) in enumerate(zip(batches, ready, strict=True)):
-            task.step(batch, step, 0.5, one)
+        for step, (batch, passes) in enumerate(zip(batches, prepared, strict=True)):
+            task.step(batch, step, 0.5, passes)
 
-    few = task.data.documents.batch(task.data.rows_N[:8], task.encoder.config.max_length)
-    given = (put(part, device.torch) for part in (few.ids_BT, few.mask_BT))
-    return operations(task.encoder, *given), tokens / seconds_of(steps, device)
+    sample = task.data.documents.batch(task.data.rows_N[:8], task.encoder.config.max_length)
+    arguments = (put(part, device.torch) for part in (sample.ids_BT, sample.mask_BT))
+    return operations(task.encoder, *arguments), tokens / seconds_of(steps, device)
 
 
 def rates(device: Device, sizes: Sizes) -> dict[str, Any]:
@@ -198,30 +198,32 @@ def rates(device: Device, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def operations(encoder: torch.nn.Module, *given: torch.Tensor) -> int:
+def operations(encoder: torch.nn.Module, *arguments: torch.Tensor) -> int:
     """Return the operations of a training step per token: 6 per weight of a linear layer (2 forward, 4 backward).
 
     2 for a weight that is not trained. Attention and embeddings are not counted, nor layers that read one vector per
-    text of ``given``, the arguments of a forward pass: BERT's pooler and projections.
+    text of ``arguments``, those of a forward pass: BERT's pooler and projections.
     """
     weights: list[torch.Tensor] = []
 
-    def note(module: torch.nn.Linear, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    def record(module: torch.nn.Linear, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         if inputs[0].dim() == 3:
             weights.append(module.weight)
 
     linear = [module for module in encoder.modules() if isinstance(module, torch.nn.Linear)]
-    handles = [module.register_forward_hook(note) for module in linear]
+    handles = [module.register_forward_hook(record) for module in linear]
     with torch.no_grad():
-        encoder(*given)
+        encoder(*arguments)
     for handle in handles:
         handle.remove()
     return sum((6 if weight.requires_grad else 2) * weight.numel() for weight in weights)
 
 
-def _masks(ready: Any) -> list[torch.Tensor]:
+def _masks(prepared: Any) -> list[torch.Tensor]:
     """Return the masks of all passes: an encoder that skips padding has groups of texts in a pass."""
-    batches = [batch for passes in (ready.documents, ready.texts) if passes is not None for batch in passes.batches]
+    batches = [
+        batch for passes in (prepared.documents, prepared.texts) if passes is not None for batch in passes.batches
+    ]
     return [group[1] for batch in batches for group in (batch if isinstance(batch, list) else [batch])]
 
 
@@ -240,25 +242,25 @@ def seconds_of(work: Callable[[], Any], device: Device, rounds: int = 5) -> floa
     times = []
     for _ in range(rounds + 1):
         device.wait()
-        started = time.perf_counter()
+        start = time.perf_counter()
         work()
         device.wait()
-        times.append(time.perf_counter() - started)
+        times.append(time.perf_counter() - start)
     return statistics.median(times[1:])
 
 
 def label_steps(device: Device, sizes: Sizes) -> list[Row]:
     """Return the time of a step of the label table on a pool of labels, for tables of several sizes."""
-    found = [_label_step(device, sizes, labels) for labels in sizes.rows]
+    seconds = [_label_step(device, sizes, labels) for labels in sizes.rows]
     rows = [
         Row(
             f"label step, {labels:,} x {sizes.width}, {sizes.batch} documents, pool {sizes.pool:,}",
-            f"{1e3 * own:.2f} ms",
+            f"{1e3 * step_seconds:.2f} ms",
         )
-        for labels, own in zip(sizes.rows, found, strict=True)
+        for labels, step_seconds in zip(sizes.rows, seconds, strict=True)
     ]
     rows.append(Row(f"label step, growth from {sizes.rows[0]:,} to {sizes.rows[-1]:,} labels",
-                    f"{found[-1] / found[0]:.2f}", "at most 1.6"))  # fmt: skip
+                    f"{seconds[-1] / seconds[0]:.2f}", "at most 1.6"))  # fmt: skip
     return rows
 
 

@@ -60,11 +60,11 @@ class Proof:
             self.rows.append(Row(name, "not measured: the time limit was reached"))
         else:
             click.echo(f"{name} ...", err=True)
-            self.rows += self._measured(name, piece)
+            self.rows += self._run_piece(name, piece)
         with artifacts.writing(self.page):
             artifacts.write_file(self.page, written(self.page.read_text("utf-8"), table(self.rows, self.device)))
 
-    def _measured(self, name: str, piece: Piece) -> list[Row]:
+    def _run_piece(self, name: str, piece: Piece) -> list[Row]:
         try:
             rows = piece()
         except Exception as error:  # for instance a card without enough memory
@@ -91,16 +91,16 @@ def recipe_rows(workspace: Workspace, dataset: str, budget: str, name: str) -> l
 
     The process uses the device of XC_DEVICE. Raises ChildError if it fails.
     """
-    started = time.monotonic()
+    start = time.monotonic()
     command = [sys.executable, "-m", "xc_core.cli.main", "train", "--dataset", dataset, "--recipe", name]
-    done = subprocess.run([*command, "--budget", budget, "--force"], cwd=workspace.root, check=False)
-    if done.returncode:
+    ended = subprocess.run([*command, "--budget", budget, "--force"], cwd=workspace.root, check=False)
+    if ended.returncode:
         raise ChildError(
-            f"xc train of {name} ending with exit code {done.returncode}",
+            f"xc train of {name} ending with exit code {ended.returncode}",
             expected="a trained recipe",
             do="see its messages above",
         )
-    return [_recipe_row(workspace, dataset, name, time.monotonic() - started)]
+    return [_recipe_row(workspace, dataset, name, time.monotonic() - start)]
 
 
 class ChildError(XCError):

@@ -23,13 +23,13 @@ Work = Callable[[], Any]
 
 LEAST: Final = 5
 """Rounds at least, whatever a case asks for."""
-_ALLOWED: Final = 0.2
+_MAX_LOSS: Final = 0.2
 """Share of a recorded ratio that may be lost."""
 _UNITS: Final = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
 """Vector and matrix units by their flag in /proc/cpuinfo, widest first."""
-_STEADY: Final = 0.3
+_MAX_SPREAD: Final = 0.3
 """Largest spread of a ratio that is recorded."""
-_SHORTEST: Final = 0.002
+_MIN_SECONDS: Final = 0.002
 """Seconds that a timing lasts at least: shorter work is repeated, because the clock advances in steps."""
 
 
@@ -61,35 +61,35 @@ def compare(what: str, ours: Work, other_name: str, other: Work, *, rounds: int 
     for number in range(max(rounds, LEAST)):
         for name in list(works)[:: 1 if number % 2 else -1]:
             times[name].append(_timed(works[name], repeats[name]))
-    own, theirs = (statistics.median(times[name]) for name in works)
+    our_median, their_median = (statistics.median(times[name]) for name in works)
     ratios = [b / a for a, b in zip(times["ours"], times["other"], strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return Row(what, own, other_name, theirs, note, (high - low) / 2 / middle)
+    low, median, high = statistics.quantiles(ratios, n=4)
+    return Row(what, our_median, other_name, their_median, note, (high - low) / 2 / median)
 
 
 def _timed(work: Work, repeats: int) -> float:
-    started = time.process_time()
+    start = time.process_time()
     for _ in range(repeats):
         work()
-    return max((time.process_time() - started) / repeats, 1e-9)
+    return max((time.process_time() - start) / repeats, 1e-9)
 
 
 def _repeats(work: Work) -> int:
     """Return how often ``work`` is repeated per timing; this is the warm-up round."""
     work()
-    return max(round(_SHORTEST / _timed(work, 1)), 1)
+    return max(round(_MIN_SECONDS / _timed(work, 1)), 1)
 
 
 def table(rows: list[Row]) -> str:
     """Return the rows as Markdown; each says which processor it was measured on."""
-    own = this_processor()
+    name = this_processor()
     lines = [
         "| case | what | ours | beside | its time | ratio | spread | agreement | machine |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
     ]
     for row in rows:
         times = f"{_seconds(row.ours)} | {row.other} | {_seconds(row.seconds)} | {row.ratio:.2f} | {row.spread:.0%}"
-        lines.append(f"| {row.case} | {row.what} | {times} | {row.note} | {own} |")
+        lines.append(f"| {row.case} | {row.what} | {times} | {row.note} | {name} |")
     return "\n".join(lines)
 
 
@@ -134,8 +134,8 @@ def read_floors(path: Path) -> dict[str, dict[str, float]]:
     """Return the recorded ratio of each case by processor; raise CorruptError for a file that has none."""
     try:
         return {
-            str(name): {str(case): float(ratio) for case, ratio in own.items()}
-            for name, own in json.loads(path.read_text("utf-8")).items()
+            str(name): {str(case): float(ratio) for case, ratio in ratios.items()}
+            for name, ratios in json.loads(path.read_text("utf-8")).items()
         }
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise CorruptError(
@@ -147,12 +147,12 @@ def read_floors(path: Path) -> dict[str, dict[str, float]]:
 
 def write_floors(path: Path, rows: list[Row]) -> None:
     """Record the steady ratios of ``rows`` for this processor; those of other cases and processors stay."""
-    known = read_floors(path) if path.is_file() else {}
-    steady = {row.case: float(f"{row.ratio:.3g}") for row in rows if row.spread <= _STEADY}
-    known.setdefault(this_processor(), {}).update(steady)
-    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
+    floors = read_floors(path) if path.is_file() else {}
+    steady = {row.case: float(f"{row.ratio:.3g}") for row in rows if row.spread <= _MAX_SPREAD}
+    floors.setdefault(this_processor(), {}).update(steady)
+    path.write_text(json.dumps(floors, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def slower(rows: list[Row], floors: dict[str, float]) -> list[Row]:
     """Return the rows whose ratio is more than a fifth below the recorded one."""
-    return [row for row in rows if row.case in floors and row.ratio < (1 - _ALLOWED) * floors[row.case]]
+    return [row for row in rows if row.case in floors and row.ratio < (1 - _MAX_LOSS) * floors[row.case]]

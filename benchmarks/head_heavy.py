@@ -49,24 +49,24 @@ class HeadHeavy:
 
     def rows(self) -> list[tuple[str, str, list[str]]]:
         """Return (uid, text, names of the labels) of each document; documents without labels are left out."""
-        random, found, names = generator(self.seed, "head-heavy"), [], self.names()
+        random, documents, names = generator(self.seed, "head-heavy"), [], self.names()
         chances = self._chances()
         for number in range(self.documents):
             topic = -1 if random.random() < self.noise else int(random.integers(self.topics))
-            own = np.flatnonzero(random.random(self.labels) < chances[topic])
+            label_ids = np.flatnonzero(random.random(self.labels) < chances[topic])
             topics = random.integers(self.topics, size=self.length) if topic < 0 else np.full(self.length, topic)
             words = random.integers(self.words, size=self.length)
             text = " ".join(f"t{t}w{word}" for t, word in zip(topics, words, strict=True))
-            if len(own):
-                found.append((f"D{number}", text, [names[label] for label in own]))
-        return found
+            if len(label_ids):
+                documents.append((f"D{number}", text, [names[label] for label in label_ids]))
+        return documents
 
     def _chances(self) -> F64:
         """Return the probability of each label in a document of each topic, and of noise (topics + 1, labels)."""
-        share_L, among = self.share_L, np.arange(self.labels) % self.topics
+        share_L, topic_L = self.share_L, np.arange(self.labels) % self.topics
         inside_L = np.minimum(0.9, share_L * (1 - self.focus + self.focus * self.topics))
         outside_L = (share_L - inside_L / self.topics) / (1 - 1 / self.topics)
-        chances = np.where(among == np.arange(self.topics)[:, None], inside_L, outside_L)
+        chances = np.where(topic_L == np.arange(self.topics)[:, None], inside_L, outside_L)
         return np.concatenate([chances, share_L[None]])
 
     def names(self) -> list[str]:

@@ -31,10 +31,10 @@ Step = Callable[[F32, LabelPool], None]
 
 def ours(labels: int, width: int, **settings: Any) -> TableHead:
     """Return a table of random rows."""
-    start = torch.randn(1000, width, generator=torch.Generator().manual_seed(0)) * 0.05
+    pattern = torch.randn(1000, width, generator=torch.Generator().manual_seed(0)) * 0.05
     table = LabelTable(torch.zeros(1).expand(labels, width), TableConfig(unit=False, **settings))
-    for at in range(0, labels, 1000):
-        table.rows_LD[at : at + 1000] = start[: labels - at]
+    for first in range(0, labels, 1000):
+        table.rows_LD[first : first + 1000] = pattern[: labels - first]
     loss = Bce(temperature=0.05, bias=10.0)
     return TableHead(table, loss.build(), loss.divisor)
 
@@ -69,10 +69,10 @@ def medians(works: dict[str, Callable[[int], object]], rounds: int) -> dict[str,
     times: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 2):
         for name, work in works.items():
-            started = time.process_time()
+            start = time.process_time()
             work(number)
             if number >= 2:
-                times[name].append(1000 * (time.process_time() - started))
+                times[name].append(1000 * (time.process_time() - start))
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -96,21 +96,24 @@ def sampled(labels: int, width: int, rounds: int) -> str:
     drawn = (source.pool(batch(number), number) for number in range(rounds + 2))
     pools = [pool for pool in drawn if isinstance(pool, LabelPool)]
     heads = {"fp32": ours(labels, width), "bf16": ours(labels, width, precision="bf16")}
-    other, floor = peer(labels, width), products(doc_ND[batch(0)], pools[0], width)
+    peer_step, floor = peer(labels, width), products(doc_ND[batch(0)], pools[0], width)
 
     def step(head: TableHead) -> Callable[[int], object]:
         return lambda n: head.descend(torch.from_numpy(doc_ND[batch(n)]), pools[n], batch(n), 1.0)
 
-    found = medians(
+    milliseconds = medians(
         {name: step(head) for name, head in heads.items()}
-        | {"peer": lambda n: other(doc_ND[batch(n)], pools[n]), "floor": lambda _: floor()},
+        | {"peer": lambda n: peer_step(doc_ND[batch(n)], pools[n]), "floor": lambda _: floor()},
         rounds,
     )
     size = statistics.mean(len(pool.labels_U) for pool in pools)
-    cells = [f"{labels:,} x {width}", f"{size:,.0f}", *(f"{found[name]:.1f}" for name in found)]
-    ratios = [f"{found['fp32'] / found['peer']:.2f}", f"{found['fp32'] / found['floor']:.2f}"]
-    each = f"{1e6 * found['fp32'] / size:,.0f} ns"
-    return f"| {' | '.join([*cells, *ratios, each])} |"
+    cells = [f"{labels:,} x {width}", f"{size:,.0f}", *(f"{milliseconds[name]:.1f}" for name in milliseconds)]
+    ratios = [
+        f"{milliseconds['fp32'] / milliseconds['peer']:.2f}",
+        f"{milliseconds['fp32'] / milliseconds['floor']:.2f}",
+    ]
+    per_row = f"{1e6 * milliseconds['fp32'] / size:,.0f} ns"
+    return f"| {' | '.join([*cells, *ratios, per_row])} |"
 
 
 def full(labels: int, width: int, rounds: int) -> str:
@@ -120,15 +123,16 @@ def full(labels: int, width: int, rounds: int) -> str:
     docs, part = batch(0), np.arange(2048)
     pool = source.pool(docs, 0)
     floor = products(doc_ND[docs], pool.only(part), width)
-    found = medians(
+    milliseconds = medians(
         {
             "ours": lambda _: head.descend(torch.from_numpy(doc_ND[docs]), pool, docs, 1.0),
             "floor": lambda _: [floor() for _ in range(labels // len(part))],
         },
         rounds,
     )
-    own, two = found["ours"] / 1e3, found["floor"] / 1e3
-    return f"one-vs-all, {labels:,} x {width}: {own:.2f} s, two products {two:.2f} s, ratio {own / two:.2f}"
+    step_seconds, product_seconds = milliseconds["ours"] / 1e3, milliseconds["floor"] / 1e3
+    times = f"{step_seconds:.2f} s, two products {product_seconds:.2f} s"
+    return f"one-vs-all, {labels:,} x {width}: {times}, ratio {step_seconds / product_seconds:.2f}"
 
 
 @click.command()

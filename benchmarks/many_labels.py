@@ -25,7 +25,7 @@ from xc_core.shapes import Array
 
 NAME: Final = "many-labels"
 _WORDS: Final = 30_000
-_MOST_NEW: Final = 20_000
+_MAX_NEW: Final = 20_000
 _TESTS: Final = 1000
 _TRAIN: Final = (
     "train --recipe ngame --budget none --set encoder.encoder.name=bag --set encoder.encoder.width=128 "
@@ -39,7 +39,7 @@ class ManyLabels:
 
     def __init__(self, labels: int, seed: int = 0) -> None:
         self.labels, self.random = labels, np.random.default_rng(seed)
-        draws = (_WORDS * self.random.random((labels + _MOST_NEW, 4)) ** 2).astype(int)
+        draws = (_WORDS * self.random.random((labels + _MAX_NEW, 4)) ** 2).astype(int)
         self.words: Array = np.minimum(draws, _WORDS - 1)
         self.order = self.random.permutation(labels)
 
@@ -68,8 +68,8 @@ class ManyLabels:
         return " ".join(f"w{word}" for word in self.words[label]) + f" l{label}"
 
     def _document(self, uid: str, *labels: int | np.integer[Any]) -> dict[str, Any]:
-        own = [f"w{word}" for label in labels for word in self.random.permutation(self.words[label])[:3]]
-        text = " ".join([*own, f"w{self.random.integers(_WORDS)}"])
+        words = [f"w{word}" for label in labels for word in self.random.permutation(self.words[label])[:3]]
+        text = " ".join([*words, f"w{self.random.integers(_WORDS)}"])
         return _row(uid, text, target_ind=sorted({int(label) for label in labels}))
 
 
@@ -96,16 +96,17 @@ main()
 
 def run(project: Path, command: str) -> tuple[float, float, float]:
     """Run ``xc COMMAND`` in a project with one thread; return CPU seconds, wall seconds and peak memory in GB."""
-    started, once = time.perf_counter(), {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "XC_ROOT": str(project)}
+    start = time.perf_counter()
+    single_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "XC_ROOT": str(project)}
     with tempfile.TemporaryDirectory() as scratch:
         peak = Path(scratch) / "peak"
         arguments = [sys.executable, "-c", _COMMAND, *command.split(), "--dataset", NAME, str(peak)]
-        child = os.posix_spawn(sys.executable, arguments, os.environ | once)
-        _, status, used = os.wait4(child, 0)
-        wall = time.perf_counter() - started
+        child = os.posix_spawn(sys.executable, arguments, os.environ | single_thread)
+        _, status, usage = os.wait4(child, 0)
+        wall = time.perf_counter() - start
         if status:
             raise click.ClickException(f"xc {command} ended with {os.waitstatus_to_exitcode(status)}")
-        return used.ru_utime + used.ru_stime, wall, float(peak.read_text()) * (1 << 20) / 1e9
+        return usage.ru_utime + usage.ru_stime, wall, float(peak.read_text()) * (1 << 20) / 1e9
 
 
 @click.command()
@@ -116,15 +117,15 @@ def main(folder: Path, labels: int, new: tuple[int, ...]) -> None:
     """Write, train, and time each command on a copy of the project."""
     project, world = folder / "project", ManyLabels(labels)
     if not project.is_dir():
-        drop, made = folder / "drop", folder / "making"
-        for left in (drop, made):  # of a call that failed
-            shutil.rmtree(left, ignore_errors=True)
+        drop, staging = folder / "drop", folder / "making"
+        for leftover in (drop, staging):  # of a call that failed
+            shutil.rmtree(leftover, ignore_errors=True)
         world.write(drop)
-        made.mkdir()
-        (made / "params.yaml").write_text("datasets: {}\nexperiments: {}\n")
-        run(made, f"ingest {drop} --split uid")
-        run(made, _TRAIN)
-        made.rename(project)
+        staging.mkdir()
+        (staging / "params.yaml").write_text("datasets: {}\nexperiments: {}\n")
+        run(staging, f"ingest {drop} --split uid")
+        run(staging, _TRAIN)
+        staging.rename(project)
     commands = {f"add-labels {count:,}": f"add-labels {folder / f'new-{count}.csv'}" for count in new}
     for count in new:
         world.write_new(folder / f"new-{count}.csv", count)

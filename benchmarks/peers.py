@@ -105,44 +105,45 @@ def label_trees(data: Data, *, k: int | None = None, depth: int | None = None) -
     """omikuji, three trees: Parabel with its defaults; with ``k`` branches of any size and ``depth`` levels, Bonsai."""
     import omikuji
 
-    how = omikuji.Model.default_hyper_param()
+    parameters = omikuji.Model.default_hyper_param()
     if k is not None and depth is not None:
-        how.cluster_balanced, how.cluster_k, how.max_depth = False, k, depth
-    known, asked = data.words
-    rows = np.flatnonzero(np.diff(known.indptr))  # omikuji refuses a document without a word
+        parameters.cluster_balanced, parameters.cluster_k, parameters.max_depth = False, k, depth
+    train, test = data.words
+    rows = np.flatnonzero(np.diff(train.indptr))  # omikuji refuses a document without a word
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.txt"
-        write_rows(path, known[rows], data.truth.rows(rows))
+        write_rows(path, train[rows], data.truth.rows(rows))
         with quiet():
-            model = omikuji.Model.train_on_data(str(path), how)
-    rows_of = (slice(*ends) for ends in pairwise(asked.indptr))
-    words = (list(zip(asked.indices[own].tolist(), asked.data[own].tolist(), strict=True)) for own in rows_of)
-    found = [model.predict(own, top_k=DEEP) for own in words]
-    row_P = np.repeat(np.arange(len(found)), [len(one) for one in found])
-    label_P, score_P = np.array([pair for one in found for pair in one], np.float64).reshape(-1, 2).T
+            model = omikuji.Model.train_on_data(str(path), parameters)
+    slices = (slice(*ends) for ends in pairwise(test.indptr))
+    rows_of_words = (list(zip(test.indices[row].tolist(), test.data[row].tolist(), strict=True)) for row in slices)
+    predictions = [model.predict(row, top_k=DEEP) for row in rows_of_words]
+    row_P = np.repeat(np.arange(len(predictions)), [len(prediction) for prediction in predictions])
+    pairs = [pair for prediction in predictions for pair in prediction]
+    label_P, score_P = np.array(pairs, np.float64).reshape(-1, 2).T
     cells = (score_P.astype(np.float32), (row_P, label_P.astype(np.int64)))
-    return sparse.csr_matrix(cells, (len(found), data.corpus.num_labels))
+    return sparse.csr_matrix(cells, (len(predictions), data.corpus.num_labels))
 
 
 def near_words(data: Data) -> Scores:
     """Votes of the nearest documents by the cosine of their TF-IDF words."""
-    known, asked = data.words
-    blocks = ((asked[rows] @ known.T).toarray() for rows in spans(asked.shape[0], _BLOCK))
+    train, test = data.words
+    blocks = ((test[rows] @ train.T).toarray() for rows in spans(test.shape[0], _BLOCK))
     return sparse.vstack([votes(cosines_BN, data.labels) for cosines_BN in blocks], format="csr")
 
 
 def near_texts(data: Data) -> Scores:
     """Votes of the nearest documents by the cosine of their vectors."""
-    known, asked = data.vectors
-    blocks = (asked[rows] @ known.T for rows in spans(len(asked), _BLOCK))
+    train, test = data.vectors
+    blocks = (test[rows] @ train.T for rows in spans(len(test), _BLOCK))
     return sparse.vstack([votes(cosines_BN, data.labels) for cosines_BN in blocks], format="csr")
 
 
 def label_texts(data: Data) -> Scores:
     """The labels whose texts are nearest to the document."""
     label_LD = data.embedded(data.corpus.texts_of("labels", np.arange(data.corpus.num_labels)))
-    found = Exact().build(label_LD).search(data.vectors[1], min(DEEP, len(label_LD)))
-    return as_matrix(Shortlist(found.ids_NK, np.exp(SHARPNESS * found.scores_NK)), len(label_LD))
+    nearest = Exact().build(label_LD).search(data.vectors[1], min(DEEP, len(label_LD)))
+    return as_matrix(Shortlist(nearest.ids_NK, np.exp(SHARPNESS * nearest.scores_NK)), len(label_LD))
 
 
 PEERS: Final[dict[str, Callable[[Data], Scores]]] = {
@@ -165,10 +166,10 @@ SUMS: Final = (
 def votes(cosines_BN: F32, labels: Scores) -> Scores:
     """Return the sum over the ``NEAREST`` documents that have a label of their cosines, those above 0."""
     nearest = min(NEAREST, cosines_BN.shape[1])
-    at_BK = np.argpartition(-cosines_BN, nearest - 1, axis=1)[:, :nearest]
-    weight_BK = np.maximum(np.take_along_axis(cosines_BN, at_BK, 1), 0)
-    indptr = np.arange(len(at_BK) + 1) * nearest
-    return sparse.csr_matrix((weight_BK.ravel(), at_BK.ravel(), indptr), cosines_BN.shape) @ labels
+    ids_BK = np.argpartition(-cosines_BN, nearest - 1, axis=1)[:, :nearest]
+    weight_BK = np.maximum(np.take_along_axis(cosines_BN, ids_BK, 1), 0)
+    indptr = np.arange(len(ids_BK) + 1) * nearest
+    return sparse.csr_matrix((weight_BK.ravel(), ids_BK.ravel(), indptr), cosines_BN.shape) @ labels
 
 
 def added(parts: list[Scores]) -> Scores:
@@ -210,16 +211,16 @@ def measure(data: Data, names: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a table: each peer with its CPU seconds, then the sums of those that were asked for."""
     yield "| peer | " + " | ".join(titled(name) for name in TABLE) + " | CPU s |"
     yield "| --- |" + " ---: |" * (len(TABLE) + 1)
-    found: dict[str, Scores] = {}
+    scores: dict[str, Scores] = {}
     seconds: dict[str, float] = {}
     for name in names:
-        started = time.process_time()
-        found[name] = PEERS[name](data)
-        seconds[name] = time.process_time() - started
-        yield _line(name, measured(data.corpus, found[name]), seconds[name])
+        start = time.process_time()
+        scores[name] = PEERS[name](data)
+        seconds[name] = time.process_time() - start
+        yield _line(name, measured(data.corpus, scores[name]), seconds[name])
     for parts in SUMS:
-        if found.keys() >= set(parts):
-            figures = measured(data.corpus, added([found[part] for part in parts]))
+        if scores.keys() >= set(parts):
+            figures = measured(data.corpus, added([scores[part] for part in parts]))
             yield _line(" + ".join(parts), figures, sum(seconds[part] for part in parts))
 
 

@@ -34,71 +34,71 @@ _RUNS: Final = (
 """Dataset, recipe, epochs of M1 and of M4."""
 
 
-def _xc(project: Path, *arguments: str) -> str:
+def _run_xc(project: Path, *arguments: str) -> str:
     """Run ``xc`` with one thread in ``project``; return what it printed, or end with its error."""
-    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
+    single_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
     command = [sys.executable, "-m", "xc_core.cli.main", *arguments]
     root = str(Path(__file__).parents[1])
-    done = subprocess.run(
+    ended = subprocess.run(
         command,
         cwd=project,
-        env=os.environ | one | {"PYTHONPATH": root},
+        env=os.environ | single_thread | {"PYTHONPATH": root},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise click.ClickException(f"xc {' '.join(arguments)} ended with {done.returncode}")
-    return done.stdout
+    if ended.returncode:
+        raise click.ClickException(f"xc {' '.join(arguments)} ended with {ended.returncode}")
+    return ended.stdout
 
 
-def _prepared(folder: Path) -> Path:
+def _prepare(folder: Path) -> Path:
     """Return a project in ``folder`` with the three datasets."""
     project = folder / "project"
     if not (project / "params.yaml").is_file():
         project.mkdir(parents=True)
         (project / "params.yaml").write_text("datasets: {}\nexperiments: {}\n", "utf-8")
-        _xc(project, "ingest", str(RAW), "--dataset", "wordnet")
+        _run_xc(project, "ingest", str(RAW), "--dataset", "wordnet")
         for name, size in _PAIRS.items():
             sizes = ("--documents", str(size), "--labels", str(size), "--test", str(_TEST))
             command = [sys.executable, "-m", "benchmarks.product", str(folder / name), *sizes]
             subprocess.run(command, cwd=Path(__file__).parents[1], check=True)
-            _xc(project, "ingest", str(folder / name), "--dataset", name)
+            _run_xc(project, "ingest", str(folder / name), "--dataset", name)
     return project
 
 
-def _compared(project: Path, dataset: str, recipe: str, settings: list[str]) -> dict[str, tuple[float, ...]]:
+def _compare(project: Path, dataset: str, recipe: str, settings: list[str]) -> dict[str, tuple[float, ...]]:
     """Train unless that was done, plan; return CPU seconds and MB of plan and run, by stage."""
-    given = ("--dataset", dataset, "--recipe", recipe, *settings)
-    _xc(project, "train", *given, "--budget", "none")
-    planned = json.loads(_xc(project, "plan", *given, "--force", "--json"))["stages"]["cpu"]
-    found: dict[str, tuple[float, ...]] = {}
+    options = ("--dataset", dataset, "--recipe", recipe, *settings)
+    _run_xc(project, "train", *options, "--budget", "none")
+    planned = json.loads(_run_xc(project, "plan", *options, "--force", "--json"))["stages"]["cpu"]
+    costs: dict[str, tuple[float, ...]] = {}
     for cost in planned:
         if cost["stage"] == "corpus":
             continue  # xc ingest made it
         partition = dataset if cost["stage"] == "tokens" else f"{dataset}_{recipe}"
         ran: dict[str, Any] = json.loads((project / ".xc" / "cost" / f"{cost['stage']}@{partition}").read_text("utf-8"))
         memory = cost["memory"] / (1 << 20)
-        found[cost["stage"]] = (cost["seconds"], ran["cpu_seconds"], memory, ran["peak_memory_mb"])
-    return found
+        costs[cost["stage"]] = (cost["seconds"], ran["cpu_seconds"], memory, ran["peak_memory_mb"])
+    return costs
 
 
 @click.command()
 @click.argument("folder", type=Path)
 def main(folder: Path) -> None:
     """Train, plan and compare in FOLDER; print a table in Markdown."""
-    project = _prepared(folder.resolve())
+    project = _prepare(folder.resolve())
     click.echo(f"{machine()}, {today()}: plan over run\n")
     for number, (dataset, recipe, encoder, classifier) in enumerate(_RUNS):
         changes = {**_BAG, "encoder.epochs": encoder, "classifier.epochs": classifier}
         settings = [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
-        found = _compared(project, dataset, recipe, settings)
+        costs = _compare(project, dataset, recipe, settings)
         if not number:
-            click.echo("| run | plan, CPU s | run, CPU s | all | " + " | ".join(found) + " | memory |")
-            click.echo("| --- " * (len(found) + 5) + "|")
-        plan, ran = (sum(one[place] for one in found.values()) for place in (0, 1))
-        memory = max(one[2] for one in found.values()) / max(one[3] for one in found.values())
-        ratios = " | ".join(f"{one[0] / one[1]:.2f}" for one in found.values())
+            click.echo("| run | plan, CPU s | run, CPU s | all | " + " | ".join(costs) + " | memory |")
+            click.echo("| --- " * (len(costs) + 5) + "|")
+        plan, ran = (sum(cost[column] for cost in costs.values()) for column in (0, 1))
+        memory = max(cost[2] for cost in costs.values()) / max(cost[3] for cost in costs.values())
+        ratios = " | ".join(f"{cost[0] / cost[1]:.2f}" for cost in costs.values())
         click.echo(
             f"| `{dataset}` / `{recipe}` | {plan:.1f} | {ran:.1f} | {plan / ran:.2f} | {ratios} | {memory:.2f} |"
         )

@@ -50,21 +50,22 @@ class Halves:
         numbers_N = random.choice(size * size, count, replace=False)
         pairs_N2 = np.stack(np.divmod(numbers_N, size), 1)
         counts, starts = self.truth.counts_N[pairs_N2][:, None], self.truth.indptr[pairs_N2][:, None]
-        places = starts + np.floor(random.random((count, EACH, 2)) * counts).astype(np.int64)
-        labels = self.truth.indices[places].astype(np.int64)
+        positions = starts + np.floor(random.random((count, EACH, 2)) * counts).astype(np.int64)
+        labels = self.truth.indices[positions].astype(np.int64)
         return pairs_N2, labels[:, :, 0] * self.truth.num_labels + labels[:, :, 1]
 
     def frame(self, pairs_N2: I64, keys_NE: I64, known_L: I64, limit: int) -> pl.DataFrame:
         """Return ``limit`` documents that have labels among ``known_L`` (sorted keys): uid, text, labels."""
-        places = np.minimum(np.searchsorted(known_L, keys_NE), len(known_L) - 1)
-        inside = known_L[places] == keys_NE
-        kept = np.flatnonzero(inside.any(1))[:limit]
-        rows = np.repeat(np.arange(len(kept)), EACH)[inside[kept].ravel()]
-        labels = pl.DataFrame({"row": rows, "label": places[kept][inside[kept]]}).unique().sort("row", "label")
-        first, second = pairs_N2[kept].T
+        positions = np.minimum(np.searchsorted(known_L, keys_NE), len(known_L) - 1)
+        inside = known_L[positions] == keys_NE
+        selected = np.flatnonzero(inside.any(1))[:limit]
+        rows = np.repeat(np.arange(len(selected)), EACH)[inside[selected].ravel()]
+        cells = {"row": rows, "label": positions[selected][inside[selected]]}
+        labels = pl.DataFrame(cells).unique().sort("row", "label")
+        first, second = pairs_N2[selected].T
         return pl.DataFrame(
             {
-                "uid": [f"{self.split}-{a}-{b}" for a, b in pairs_N2[kept].tolist()],
+                "uid": [f"{self.split}-{a}-{b}" for a, b in pairs_N2[selected].tolist()],
                 "text": self.texts.gather(first) + " " + self.texts.gather(second),
                 "labels": labels.group_by("row", maintain_order=True).agg("label")["label"],
             }
@@ -74,8 +75,8 @@ class Halves:
 def most_frequent(keys_NE: I64, limit: int) -> I64:
     """Return the ``limit`` keys that most documents have, ascending; equals are drawn."""
     ordered = np.sort(keys_NE, axis=1)
-    once = np.concatenate([ordered[:, :1].ravel(), ordered[:, 1:][ordered[:, 1:] != ordered[:, :-1]]])
-    keys, counts = np.unique(once, return_counts=True)
+    keys_once_per_document = np.concatenate([ordered[:, :1].ravel(), ordered[:, 1:][ordered[:, 1:] != ordered[:, :-1]]])
+    keys, counts = np.unique(keys_once_per_document, return_counts=True)
     chosen = np.lexsort([generator(0, "equals").random(len(keys)), -counts])[:limit]
     return np.sort(keys[chosen])
 
@@ -101,21 +102,21 @@ def _text(rows: pl.DataFrame) -> pl.Series:
 def main(folder: Path, documents: int, test: int, labels: int) -> None:
     """Write train, test and labels as Parquet into FOLDER."""
     titles = _read("lbl")["title"]
-    train, held = Halves.read("trn", len(titles)), Halves.read("tst", len(titles))
+    train, tests = Halves.read("trn", len(titles)), Halves.read("tst", len(titles))
     pairs, keys = train.draw(int(SPARE * documents))
-    known = most_frequent(keys[:documents], labels)
+    label_keys = most_frequent(keys[:documents], labels)
     folder.mkdir(parents=True, exist_ok=True)
-    first, second = np.divmod(known, len(titles))
+    first, second = np.divmod(label_keys, len(titles))
     texts = titles.gather(first) + " + " + titles.gather(second)
     tables = {
-        "train": train.frame(pairs, keys, known, documents),
-        "test": held.frame(*held.draw(int(SPARE * test)), known, test),
-        "labels": pl.DataFrame({"uid": [f"p{key}" for key in known.tolist()], "text": texts}),
+        "train": train.frame(pairs, keys, label_keys, documents),
+        "test": tests.frame(*tests.draw(int(SPARE * test)), label_keys, test),
+        "labels": pl.DataFrame({"uid": [f"p{key}" for key in label_keys.tolist()], "text": texts}),
     }
     for name, table in tables.items():
         table.write_parquet(folder / f"{name}.parquet")
         click.echo(f"{name}: {len(table):,} rows")
-    used = np.bincount(tables["train"]["labels"].explode().to_numpy(), minlength=len(known))
+    used = np.bincount(tables["train"]["labels"].explode().to_numpy(), minlength=len(label_keys))
     click.echo(
         f"documents per label: median {np.median(used):.0f}, most {used.max():,}; without any: {(used == 0).sum():,}"
     )

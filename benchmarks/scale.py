@@ -39,18 +39,18 @@ def noisy(hidden_ND: F32, purpose: str) -> F32:
     """Return the vectors of documents of these labels, as unit vectors."""
     width = hidden_ND.shape[1]
     noise = generator(0, purpose).standard_normal(hidden_ND.shape, np.float32) * np.float32(NOISE / np.sqrt(width))
-    found = hidden_ND + noise
-    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True), np.float32)
+    vectors = hidden_ND + noise
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.float32)
 
 
 def search(head: TableHead, queries_BD: F32, k: int) -> Shortlist:
     """Return the k best of all labels for each query; rows are read block by block."""
-    best, start = Shortlist.nothing(len(queries_BD)), 0
+    best, offset = Shortlist.nothing(len(queries_BD)), 0
     for part in head.released_blocks():
-        found = Exact().build(part.numpy()).search(queries_BD, k)
-        ids = np.concatenate([best.ids_NK, np.where(found.ids_NK < 0, -1, found.ids_NK + start)], axis=1)
-        best = Shortlist.ranked(ids, np.concatenate([best.scores_NK, found.scores_NK], axis=1)).top(k)
-        start += len(part)
+        block_best = Exact().build(part.numpy()).search(queries_BD, k)
+        ids = np.concatenate([best.ids_NK, np.where(block_best.ids_NK < 0, -1, block_best.ids_NK + offset)], axis=1)
+        best = Shortlist.ranked(ids, np.concatenate([best.scores_NK, block_best.scores_NK], axis=1)).top(k)
+        offset += len(part)
     return best
 
 
@@ -74,9 +74,9 @@ def main(labels: int, active: int, epochs: float, queries: int, mapped: bool, fo
     ids_A: I64 = np.sort(random.choice(labels, active, replace=False, shuffle=False))
     hidden_AD = random.standard_normal((active, WIDTH), np.float32)
     hidden_AD /= np.linalg.norm(hidden_AD, axis=1, keepdims=True)
-    own_N = np.repeat(np.arange(active), EACH)
-    truth = LabelMatrix.from_pairs(np.arange(len(own_N)), ids_A[own_N], (len(own_N), labels))
-    doc_ND = noisy(hidden_AD[own_N], "documents")
+    label_N = np.repeat(np.arange(active), EACH)
+    truth = LabelMatrix.from_pairs(np.arange(len(label_N)), ids_A[label_N], (len(label_N), labels))
+    doc_ND = noisy(hidden_AD[label_N], "documents")
     settings = ClassifierSettings(
         order=Random(batch_size=512),
         negatives=Mixture(positives=0, uniform=1000),
@@ -86,23 +86,23 @@ def main(labels: int, active: int, epochs: float, queries: int, mapped: bool, fo
     )
     zeros_LD = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (labels, WIDTH), (0, 0))  # 4 bytes
     task = table_task(settings, TableData(doc_ND, zeros_LD, zeros_LD, Documents(truth), folder=folder))
-    click.echo(f"{labels:,} labels x {WIDTH}, {precision}, {storage}; {len(own_N):,} documents of {active:,} labels")
-    asked = generator(0, "asked").integers(0, active, queries)
-    query_BD = noisy(hidden_AD[asked], "queries")
+    click.echo(f"{labels:,} labels x {WIDTH}, {precision}, {storage}; {len(label_N):,} documents of {active:,} labels")
+    query_labels = generator(0, "asked").integers(0, active, queries)
+    query_BD = noisy(hidden_AD[query_labels], "queries")
     with tempfile.TemporaryDirectory() as scratch:
-        started, wall = time.process_time(), time.perf_counter()
+        start, wall = time.process_time(), time.perf_counter()
         plan = Plan(epochs=epochs, warmup=0.03, checkpoint_seconds=1e9)
         history = fit(task, plan, Checkpoints(Path(scratch) / "run", "scale"))
-        seconds, wall = time.process_time() - started, time.perf_counter() - wall
+        seconds, wall = time.process_time() - start, time.perf_counter() - wall
     steps = len(history.losses)
     click.echo(f"training: {steps:,} steps, {1000 * seconds / steps:.1f} ms CPU and {1000 * wall / steps:.1f} ms each")
     click.echo(f"peak memory after training: {peak():.2f} GB")
-    started = time.process_time()
-    found = search(task.head, query_BD, 5)
-    click.echo(f"search: {queries:,} queries in {time.process_time() - started:.1f} s CPU")
-    click.echo(f"P@1 {float((found.ids_NK[:, 0] == ids_A[asked]).mean()):.3f} of {labels:,} labels (start: 0)")
-    known = Exact().build(hidden_AD).search(query_BD, 1).ids_NK[:, 0]
-    click.echo(f"P@1 of the hidden vectors among the active labels: {float((known == asked).mean()):.3f}")
+    start = time.process_time()
+    results = search(task.head, query_BD, 5)
+    click.echo(f"search: {queries:,} queries in {time.process_time() - start:.1f} s CPU")
+    click.echo(f"P@1 {float((results.ids_NK[:, 0] == ids_A[query_labels]).mean()):.3f} of {labels:,} labels (start: 0)")
+    nearest = Exact().build(hidden_AD).search(query_BD, 1).ids_NK[:, 0]
+    click.echo(f"P@1 of the hidden vectors among the active labels: {float((nearest == query_labels).mean()):.3f}")
     click.echo(f"peak memory: {peak():.2f} GB")
 
 

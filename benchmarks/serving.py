@@ -56,7 +56,7 @@ def serving(bundle: Path, *options: str) -> Iterator[tuple[int, psutil.Process]]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stderr is not None
         try:
-            line = next(one for one in process.stderr if "answers on" in one)
+            line = next(text for text in process.stderr if "answers on" in text)
             yield int(line.rsplit(":", 1)[1]), psutil.Process(process.pid)
         finally:
             process.terminate()
@@ -81,14 +81,14 @@ def round_of(port: int, process: psutil.Process, texts: list[str], clients: int,
                 load.latencies.append(time.perf_counter() - began)
                 load.errors += response.status != 200
 
-    before = sum(process.cpu_times()[:2])
+    cpu_before = sum(process.cpu_times()[:2])
     threads = [threading.Thread(target=client) for _ in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     load.rates = [len(load.latencies) / (time.perf_counter() - start)]
-    load.cpu = [1000 * (sum(process.cpu_times()[:2]) - before) / len(load.latencies)]
+    load.cpu = [1000 * (sum(process.cpu_times()[:2]) - cpu_before) / len(load.latencies)]
     return load
 
 
@@ -107,12 +107,12 @@ def main(bundle: Path, documents: Path, rounds: int, seconds: float) -> None:
             loads = {"on": Load(), "off": Load()}
             for number in range(rounds + 1):
                 for name, (port, process) in (("on", on), ("off", off)):
-                    found = round_of(port, process, texts, clients, seconds)
+                    measured = round_of(port, process, texts, clients, seconds)
                     if number:  # the first round warms up
-                        loads[name].latencies += found.latencies
-                        loads[name].rates += found.rates
-                        loads[name].cpu += found.cpu
-                        loads[name].errors += found.errors
+                        loads[name].latencies += measured.latencies
+                        loads[name].rates += measured.rates
+                        loads[name].cpu += measured.cpu
+                        loads[name].errors += measured.errors
             for name, load in loads.items():
                 click.echo(load.row(name, clients))
 

@@ -29,7 +29,7 @@ MAIL: Final = "XC_ALERT_MAIL"
 SMTP: Final = "XC_SMTP"
 _SECONDS: Final = 10
 """Time that a webhook or mail server has to answer."""
-_LONGEST: Final = 4_000
+_MAX_CHARACTERS: Final = 4_000
 """Characters of an alert."""
 
 
@@ -41,7 +41,7 @@ def failures() -> dg.SensorDefinition:
     )
     def _report(context: dg.RunFailureSensorContext) -> None:
         causes = list(_causes(context)) or [context.failure_event.message or "no reason given"]
-        alert(context, f"{_what(context.dagster_run)} failed: {'; '.join(causes)}")
+        alert(context, f"{_run_title(context.dagster_run)} failed: {'; '.join(causes)}")
 
     return _report
 
@@ -59,7 +59,7 @@ def refusals() -> dg.SensorDefinition:
     def _report(context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
         failed = list(_failed_checks(context.instance, context.dagster_run.run_id))
         if failed:
-            alert(context, f"{_what(context.dagster_run)} succeeded, but: {'; '.join(failed)}")
+            alert(context, f"{_run_title(context.dagster_run)} succeeded, but: {'; '.join(failed)}")
         return None
 
     return _report
@@ -70,7 +70,7 @@ def alert(context: dg.RunStatusSensorContext, text: str) -> None:
 
     Logins in addresses are hidden: the text has messages of other libraries.
     """
-    text = hide_secrets(text)[:_LONGEST]
+    text = hide_secrets(text)[:_MAX_CHARACTERS]
     context.log.error(text)
     for name, send in ((WEBHOOK, _post), (MAIL, _mail)):
         if target := os.environ.get(name):
@@ -80,7 +80,7 @@ def alert(context: dg.RunStatusSensorContext, text: str) -> None:
                 context.log.error(f"the alert was not sent to {name}: {type(error).__name__}")
 
 
-def _what(run: dg.DagsterRun) -> str:
+def _run_title(run: dg.DagsterRun) -> str:
     page, job = dagster_run(run.run_id), run.job_name
     if job.startswith("__"):  # Dagster's own job for assets that somebody materialised
         job = ", ".join(sorted(key.to_user_string() for key in run.asset_selection or ())) or "assets"
@@ -91,12 +91,12 @@ def _causes(context: dg.RunFailureSensorContext) -> Iterator[str]:
     """Yield what each failed step says."""
     for event in context.get_step_failure_events():
         data = event.step_failure_data
-        said = data.user_failure_data.description if data.user_failure_data else None
-        yield f"{event.step_key}: {said or _root(data.error) or event.message}"
+        description = data.user_failure_data.description if data.user_failure_data else None
+        yield f"{event.step_key}: {description or _root_message(data.error) or event.message}"
 
 
-def _root(error: Any) -> str:
-    """Return the message of the error that an error was raised from in the end."""
+def _root_message(error: Any) -> str:
+    """Return the message of the first error in a chain of causes."""
     while error is not None and error.cause is not None:
         error = error.cause
     return error.message.strip() if error is not None else ""
@@ -105,10 +105,11 @@ def _root(error: Any) -> str:
 def _failed_checks(instance: dg.DagsterInstance, run_id: str) -> Iterator[str]:
     for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
         event = entry.dagster_event
-        found = event.asset_check_evaluation_data if event is not None else None
-        if found is not None and not found.passed:
-            key = found.asset_key.to_user_string()
-            yield f"check {found.check_name} of {key} failed" + (f": {found.description}" if found.description else "")
+        evaluation = event.asset_check_evaluation_data if event is not None else None
+        if evaluation is not None and not evaluation.passed:
+            key = evaluation.asset_key.to_user_string()
+            reason = f": {evaluation.description}" if evaluation.description else ""
+            yield f"check {evaluation.check_name} of {key} failed{reason}"
 
 
 def _post(url: str, text: str) -> None:

@@ -29,21 +29,21 @@ _BUNDLED: Final = "wordnet-mini"
 
 def run(workspace: Workspace, dataset: str, recipe: str) -> None:
     """Materialise prepare, retrain and compare in this process; print metrics and examples."""
-    started = time.monotonic()
+    start = time.monotonic()
     definitions = build(workspace)
     with ready(workspace) as instance:
         _make_room(instance)
-        made: dict[str, Mapping[str, dg.MetadataValue[Any]]] = {}
+        metadata: dict[str, Mapping[str, dg.MetadataValue[Any]]] = {}
         for job, key in ((prepare, dataset), (retrain, experiment_key(dataset, recipe)), (compare, dataset)):
-            made |= _materialise(definitions, instance, job.name, key)
-    seconds = time.monotonic() - started
+            metadata |= _materialise(definitions, instance, job.name, key)
+    seconds = time.monotonic() - start
     _show(workspace.open(Evaluation, dataset, recipe), f"{dataset} / {recipe}")
-    released = made["model"]
+    released = metadata["model"]
     champion = f"models:/xc-{dataset}@champion"
     click.echo(f"\ndone in {seconds:.0f} s; {champion}: {released['gate'].value}")
-    asked = "" if released["champion"].value else f" --recipe {recipe}"
+    recipe_option = "" if released["champion"].value else f" --recipe {recipe}"
     text = "a small dog with long hair" if dataset == _BUNDLED else "some text"
-    click.echo(f'ask it          xc predict --dataset {dataset}{asked} "{text}"')
+    click.echo(f'ask it          xc predict --dataset {dataset}{recipe_option} "{text}"')
     click.echo("see it          xc ui    (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)")
     click.echo(f"train in full   xc train --dataset {dataset} --recipe {recipe}")
 
@@ -54,8 +54,8 @@ def _make_room(instance: dg.DagsterInstance) -> None:
         click.echo(f"run {run_id[:8]} was killed; it is marked as failed now")
     for run_id in sorted(holders(instance, POOL)):
         run = instance.get_run_by_id(run_id)
-        what = f"{run.job_name} of {run.tags.get('dagster/partition', '-')}" if run else "a run"
-        click.echo(f"run {run_id[:8]} ({what}) is training; the demo waits for its end before it trains")
+        title = f"{run.job_name} of {run.tags.get('dagster/partition', '-')}" if run else "a run"
+        click.echo(f"run {run_id[:8]} ({title}) is training; the demo waits for its end before it trains")
 
 
 def _show(evaluation: Evaluation, title: str) -> None:

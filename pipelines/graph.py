@@ -57,10 +57,10 @@ def stage_entry(stage: Stage) -> dict[str, Any]:
     per_dataset = stage.scope == "dataset"
     dataset = _DATASET if per_dataset else _EXPERIMENT
     flags = f"--dataset {dataset}" + ("" if per_dataset else " --recipe ${item.recipe}")
-    place = f"data/{dataset}" if per_dataset else f"data/{dataset}/${{item.recipe}}"
-    deps = [f"{place}/{SETTINGS}/{stage.name}.json"]
+    folder = f"data/{dataset}" if per_dataset else f"data/{dataset}/${{item.recipe}}"
+    deps = [f"{folder}/{SETTINGS}/{stage.name}.json"]
     deps += [f"data/{dataset}/raw"] if stage.needs_source else []
-    deps += [f"{_read(STAGES[dep], stage, dataset)}/{MANIFEST}" for dep in stage.deps]
+    deps += [f"{_folder_read(STAGES[dep], stage, dataset)}/{MANIFEST}" for dep in stage.deps]
     return _foreach(
         "datasets" if per_dataset else "experiments",
         cmd=f"xc run {stage.name} {flags}",
@@ -70,15 +70,15 @@ def stage_entry(stage: Stage) -> dict[str, Any]:
     )
 
 
-def _read(dep: Stage, reader: Stage, dataset: str) -> str:
+def _folder_read(dep: Stage, reader: Stage, dataset: str) -> str:
     """Return the folder of ``dep`` that ``reader`` reads; of the tokens it is the store of the recipe's tokenizer."""
     own_store = dep.name == "tokens" and reader.scope == "experiment"
     return _folder(dep, dataset) + ("/${item.tokens}" if own_store else "")
 
 
 def _folder(stage: Stage, dataset: str) -> str:
-    place = f"data/{dataset}" if stage.scope == "dataset" else f"data/{dataset}/${{item.recipe}}"
-    return f"{place}/{stage.name}"
+    parent = f"data/{dataset}" if stage.scope == "dataset" else f"data/{dataset}/${{item.recipe}}"
+    return f"{parent}/{stage.name}"
 
 
 def dvc_yaml() -> str:
@@ -113,18 +113,19 @@ def differences(root: Path) -> list[str]:
     """Return what does not agree, one sentence each; a project that does not use DVC needs no dvc.yaml."""
     from assets.resources import Dvc
 
-    found = []
+    problems = []
     path = root / "dvc.yaml"
     try:
         if path.read_text("utf-8") != dvc_yaml():
-            found.append("dvc.yaml differs from the stage registry; write it again with `python -m pipelines.graph`")
+            problems.append("dvc.yaml differs from the stage registry; write it again with `python -m pipelines.graph`")
     except FileNotFoundError:
         if Dvc.of(root).enabled:
-            found.append(f"no {path}, so `dvc repro` has no stages; copy the file from the repository of the platform")
+            copy = "copy the file from the repository of the platform"
+            problems.append(f"no {path}, so `dvc repro` has no stages; {copy}")
     for edge in sorted(dagster_edges() ^ registry_edges()):
         side = "Dagster" if edge in dagster_edges() else "the registry"
-        found.append(f"the edge {edge[0]} -> {edge[1]} is only in {side}")
-    return found
+        problems.append(f"the edge {edge[0]} -> {edge[1]} is only in {side}")
+    return problems
 
 
 if __name__ == "__main__":

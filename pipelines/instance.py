@@ -26,7 +26,7 @@ def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
     the block too.
     """
     with _answering(), ExitStack() as stack:
-        with _explained():
+        with _explaining():
             instance = stack.enter_context(dg.DagsterInstance.get())
             partitions.sync(instance, workspace)
             cards.size_pool(instance)
@@ -34,7 +34,7 @@ def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explaining() -> Iterator[None]:
     """Turn an error of Dagster's settings in the block into a ConfigError."""
     file = _settings_file()
     with suppress(FileNotFoundError):
@@ -42,10 +42,11 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except dg.DagsterError as error:
-        wrong = [one.message for one in error.errors] if isinstance(error, dg.DagsterInvalidConfigError) else []
-        why = bare(hide_secrets("; ".join(wrong or [str(error)])), 300)
+        problems = error.errors if isinstance(error, dg.DagsterInvalidConfigError) else []
+        messages = [problem.message for problem in problems] or [str(error)]
+        reason = bare(hide_secrets("; ".join(messages)), 300)
         raise ConfigError(
-            f"{file} that Dagster does not accept: {why}",
+            f"{file} that Dagster does not accept: {reason}",
             expected="settings of a Dagster instance, in the project or in the folder that XC_DAGSTER_HOME names",
             do="fix the file, or XC_DAGSTER_HOME and the other variables that it reads",
         ) from error
@@ -54,10 +55,10 @@ def _explained() -> Iterator[None]:
 @contextmanager
 def _answering() -> Iterator[None]:
     """Turn an error of Dagster's database in the block into an UnavailableError, or a StorageError of its disk."""
-    refused: tuple[type[Exception], ...] = (SQLAlchemyError, *_errors_of_postgres())
+    database_errors: tuple[type[Exception], ...] = (SQLAlchemyError, *_errors_of_postgres())
     try:
         yield
-    except refused as error:
+    except database_errors as error:
         state = Path(os.environ["XC_STATE_DIR"])
         if reason := storage_reason(error, state):
             raise storage_error(reason, state) from None

@@ -22,7 +22,7 @@ from xc_core.leftovers import process_of
 
 _PID_TAG: Final = "xc/pid"
 """Run tag: the process that executes a run itself, without a launcher."""
-_BORN_TAG: Final = "xc/process_start"
+_PROCESS_START_TAG: Final = "xc/process_start"
 """Run tag: seconds from the start of the machine to that of the run's process. A change of the clock does not change
 them, but would make the process younger than its first event."""
 _PID: Final = "pid"
@@ -47,30 +47,33 @@ def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process |
 
 def _alive(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[psutil.Process]:
     """Return the processes of a run that have not ended, the first one first."""
-    born = run.tags.get(_BORN_TAG)
-    found = (process_of(pid, math.inf if born else at + _CLOCK_SECONDS) for pid, at in _recorded(instance, run))
-    return [process for process in found if process is not None and (not born or born == _born(process))]
+    start = run.tags.get(_PROCESS_START_TAG)
+    processes = (
+        process_of(pid, math.inf if start else recorded_at + _CLOCK_SECONDS)
+        for pid, recorded_at in _recorded_processes(instance, run)
+    )
+    return [process for process in processes if process is not None and (not start or start == _process_start(process))]
 
 
-def _recorded(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
+def _recorded_processes(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
     """Return the id of each process of a run, the first one first, and the time of its last record."""
     if run.tags.get(_PID_TAG):
         record = instance.get_run_record_by_id(run.run_id)
         return [(int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0)]
-    return _launched(instance, run)
+    return _launched_processes(instance, run)
 
 
-def _launched(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
-    """Return the same of the processes that the code server has started."""
-    found: dict[int, float] = {}
+def _launched_processes(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
+    """Return id and time of the last record of each process that the code server has started."""
+    last_records: dict[int, float] = {}
     for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
         data: Any = entry.dagster_event and entry.dagster_event.engine_event_data
         if data and _PID in data.metadata:
-            found[int(data.metadata[_PID].value)] = entry.timestamp
-    return list(found.items())
+            last_records[int(data.metadata[_PID].value)] = entry.timestamp
+    return list(last_records.items())
 
 
-def _born(process: psutil.Process) -> str:
+def _process_start(process: psutil.Process) -> str:
     return f"{process.create_time() - psutil.boot_time():.2f}"
 
 
@@ -81,16 +84,16 @@ def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthRe
     """
     if run.tags.get(HOST_TAG) != socket.gethostname():
         return CheckRunHealthResult(WorkerStatus.RUNNING, "its process cannot be seen from this machine")
-    found = _alive(instance, run)
-    if not found:
+    processes = _alive(instance, run)
+    if not processes:
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "the process of the run was killed")
-    if len(found) == 1 and not run.tags.get(_BORN_TAG):
-        instance.add_run_tags(run.run_id, {_BORN_TAG: _born(found[0])})
-    return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(found[0].pid))
+    if len(processes) == 1 and not run.tags.get(_PROCESS_START_TAG):
+        instance.add_run_tags(run.run_id, {_PROCESS_START_TAG: _process_start(processes[0])})
+    return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(processes[0].pid))
 
 
 class LocalRunLauncher(dg.DefaultRunLauncher):
-    """Launches runs as Dagster's default launcher does; knows their processes, and can stop one without its server."""
+    """Dagster's default launcher, with a health check of processes; it stops a run even without its code server."""
 
     @property
     def supports_check_run_worker_health(self) -> bool:
@@ -107,18 +110,18 @@ class LocalRunLauncher(dg.DefaultRunLauncher):
         A run that the code server has launched already, although it answered too late, is not launched again: it would
         ignore the second process, and mark the run as failed when that one ends.
         """
-        here = context.dagster_run.tags.get(HOST_TAG) == socket.gethostname()
-        launched = _launched(self._instance, context.dagster_run) if here else []
-        if any(process_of(pid, at + _CLOCK_SECONDS) is not None for pid, at in launched):
+        on_this_machine = context.dagster_run.tags.get(HOST_TAG) == socket.gethostname()
+        launched = _launched_processes(self._instance, context.dagster_run) if on_this_machine else []
+        if any(process_of(pid, recorded_at + _CLOCK_SECONDS) is not None for pid, recorded_at in launched):
             message = "The process of an earlier launch is at work, so no other one is started."
             self._instance.report_engine_event(message, context.dagster_run)
             return
-        forgotten = {tag: "" for tag in (_PID_TAG, _BORN_TAG) if tag in context.dagster_run.tags}
-        self._instance.add_run_tags(context.dagster_run.run_id, {HOST_TAG: socket.gethostname(), **forgotten})
+        cleared = {tag: "" for tag in (_PID_TAG, _PROCESS_START_TAG) if tag in context.dagster_run.tags}
+        self._instance.add_run_tags(context.dagster_run.run_id, {HOST_TAG: socket.gethostname(), **cleared})
         super().launch_run(context)
 
     def terminate(self, run_id: str) -> bool:
-        """Stop a run. If its code server has gone, its process is asked directly; if that has gone too, it is over."""
+        """Stop a run through its code server, else by a signal to its process; without one, mark it as canceled."""
         try:
             if super().terminate(run_id):  # type: ignore[no-untyped-call]
                 return True
@@ -127,8 +130,8 @@ class LocalRunLauncher(dg.DefaultRunLauncher):
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished or run.tags.get(HOST_TAG) != socket.gethostname():
             return False
-        if found := worker(self._instance, run):
-            os.kill(found.pid, signal.SIGTERM)
+        if process := worker(self._instance, run):
+            os.kill(process.pid, signal.SIGTERM)
         else:
             self._instance.report_run_canceled(run, "The process of the run had ended already.")
         return True
@@ -139,8 +142,8 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
 
     The daemon does this while ``xc ui`` runs; the demo, which needs no daemon, does it itself.
     """
-    started = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]))
-    lost = [run for run in started if health(instance, run).status is WorkerStatus.NOT_FOUND]
+    active = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]))
+    lost = [run for run in active if health(instance, run).status is WorkerStatus.NOT_FOUND]
     for run in lost:
         instance.report_run_failed(run, "The process of the run was killed.")
     for run_id in instance.event_log_storage.get_concurrency_run_ids():

@@ -17,7 +17,7 @@ _SCHEDULES: Final = {
     "refresh": "Updates every trained recipe of {} for new data, without training.",
     "drift": "Refreshes or retrains a recipe of {} if the rule of xc drift says so.",
 }
-"""What they do, by the job that follows prepare; ``datasets.NAME.schedule`` of params.yaml says when."""
+"""What the schedules do, by the job that follows prepare; ``datasets.NAME.schedule`` of params.yaml says when."""
 
 
 def safe_name(dataset: str) -> str:
@@ -28,17 +28,18 @@ def safe_name(dataset: str) -> str:
 
 def schedules(workspace: Workspace) -> list[dg.ScheduleDefinition]:
     """Return the schedules of every dataset."""
-    return [_schedule(workspace, dataset, what) for dataset in workspace.params.datasets() for what in _SCHEDULES]
+    datasets = workspace.params.datasets()
+    return [_schedule(workspace, dataset, next_job) for dataset in datasets for next_job in _SCHEDULES]
 
 
-def _schedule(workspace: Workspace, dataset: str, what: str) -> dg.ScheduleDefinition:
+def _schedule(workspace: Workspace, dataset: str, next_job: str) -> dg.ScheduleDefinition:
     @dg.schedule(
-        name=f"{what}_{safe_name(dataset)}",
+        name=f"{next_job}_{safe_name(dataset)}",
         job=prepare,
-        cron_schedule=_cron(workspace, dataset, what),
+        cron_schedule=_cron(workspace, dataset, next_job),
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description=_SCHEDULES[what].format(dataset),
+        description=_SCHEDULES[next_job].format(dataset),
     )
     def _tick(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         with suppress(ConfigError, MissingError):  # Dagster does not repeat a tick; the run says what is wrong
@@ -46,12 +47,12 @@ def _schedule(workspace: Workspace, dataset: str, what: str) -> dg.ScheduleDefin
             if dataset not in workspace.params.datasets() and not workspace.raw(dataset).parent.exists():
                 return dg.SkipReason(f"{dataset} was deleted; reload the definitions to remove its schedules")
         when = context.scheduled_execution_time.isoformat()
-        return dg.RunRequest(run_key=f"{what}/{dataset}/{when}", partition_key=dataset, tags={NEXT_TAG: what})
+        return dg.RunRequest(run_key=f"{next_job}/{dataset}/{when}", partition_key=dataset, tags={NEXT_TAG: next_job})
 
     return _tick
 
 
-def _cron(workspace: Workspace, dataset: str, what: str) -> str:
+def _cron(workspace: Workspace, dataset: str, next_job: str) -> str:
     """Return when a schedule starts; the default if the dataset's settings are wrong, so that the UI still loads.
 
     A run, ``xc status`` and ``xc doctor`` report what is wrong.
@@ -60,4 +61,4 @@ def _cron(workspace: Workspace, dataset: str, what: str) -> str:
         settings = workspace.params.dataset(dataset).schedule
     except XCError:
         settings = ScheduleConfig()
-    return str(getattr(settings, what))
+    return str(getattr(settings, next_job))

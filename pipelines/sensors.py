@@ -35,7 +35,7 @@ _MATERIALIZE: Final = "__ASSET_JOB"
 _PATIENCE: Final = timedelta(minutes=1)
 """A run that Dagster means to retry, and has not retried this long after it failed, was overlooked."""
 _LOOK_BACK: Final = timedelta(days=1)
-_MOST: Final = 20
+_MAX_RUNS: Final = 20
 """So many failed runs are looked at in a tick."""
 
 
@@ -50,35 +50,36 @@ def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
     )
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         sync(context.instance, workspace)
-        found = {name: state(inbox(workspace, name), time.time()) for name in workspace.params.datasets()}
-        before = _remembered(context.cursor)
-        drops = {dataset: drop for dataset, drop in found.items() if drop is not None}
+        states = {name: state(inbox(workspace, name), time.time()) for name in workspace.params.datasets()}
+        previous = _read_cursor(context.cursor)
+        drops = {dataset: drop for dataset, drop in states.items() if drop is not None}
         # copies keep old times (cp -p), so a file that has not changed for long may still grow
-        still = {dataset: drop for dataset, drop in drops.items() if before.get(dataset) == drop}
-        requests, messages = [], [f"{name}: files are still arriving" for name in sorted(drops.keys() - still.keys())]
-        for dataset, drop in sorted(still.items()):
+        complete = {dataset: drop for dataset, drop in drops.items() if previous.get(dataset) == drop}
+        requests = []
+        messages = [f"{name}: files are still arriving" for name in sorted(drops.keys() - complete.keys())]
+        for dataset, drop in sorted(complete.items()):
             runs = _runs(context.instance, dataset, drop)
-            again = bool(runs) and runs[0].is_success and state(inbox(workspace, dataset), time.time()) == drop
-            tries = len(list(takewhile(lambda run: not run.is_success, runs)))
-            if not runs or again or (_never_read(context.instance, runs[0]) and tries < _ATTEMPTS):
+            returned = bool(runs) and runs[0].is_success and state(inbox(workspace, dataset), time.time()) == drop
+            failures = len(list(takewhile(lambda run: not run.is_success, runs)))
+            if not runs or returned or (_never_read(context.instance, runs[0]) and failures < _ATTEMPTS):
                 key = f"inbox/{dataset}/{drop}" + (f"/after-{runs[0].run_id}" if runs else "")
                 tags = {NEXT_TAG: "refresh", INBOX_TAG: drop}
                 requests.append(dg.RunRequest(run_key=key, partition_key=dataset, tags=tags))
             else:
-                messages.append(_message(context.instance, dataset, runs[0]))
+                messages.append(_waiting_reason(context.instance, dataset, runs[0]))
         skip = None if requests else "; ".join(messages) or "no inbox holds complete files"
         return dg.SensorResult(run_requests=requests, skip_reason=skip, cursor=json.dumps(drops))
 
     return _look
 
 
-def _remembered(cursor: str | None) -> dict[str, Any]:
+def _read_cursor(cursor: str | None) -> dict[str, Any]:
     """Return what a sensor noted at its last tick; nothing if it did not write this: a person, or another version."""
     try:
-        found = json.loads(cursor or "")
+        content = json.loads(cursor or "")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _runs(instance: dg.DagsterInstance, dataset: str, drop: str) -> list[dg.DagsterRun]:
@@ -96,7 +97,7 @@ def _never_read(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     return failed and not instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
 
 
-def _message(instance: dg.DagsterInstance, dataset: str, run: dg.DagsterRun) -> str:
+def _waiting_reason(instance: dg.DagsterInstance, dataset: str, run: dg.DagsterRun) -> str:
     """Return why a drop is still in its inbox."""
     name = f"{dataset}: run {run.run_id[:8]}"
     if _never_read(instance, run):
@@ -135,16 +136,16 @@ def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
         description="Shows which artefacts are out of date (check up_to_date) when settings, data or artefacts change.",
     )
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        now, before = staleness.mark(workspace), _remembered(context.cursor)
-        if before.get("mark") == now:
+        mark, previous = staleness.mark(workspace), _read_cursor(context.cursor)
+        if previous.get("mark") == mark:
             return dg.SkipReason("nothing has changed")
-        known = before["known"] if isinstance(before.get("known"), dict) else {}
-        found = [one for one in staleness.verdicts(workspace) if not one.missing or one.key in known]
-        changed = [verdict for verdict in found if known.get(verdict.key) != verdict.text]
+        known = previous["known"] if isinstance(previous.get("known"), dict) else {}
+        states = [state for state in staleness.partition_states(workspace) if not state.missing or state.key in known]
+        changed = [state for state in states if known.get(state.key) != state.text]
         if changed:
             staleness.report(context.instance, changed)
-        cursor = json.dumps({"mark": now, "known": {verdict.key: verdict.text for verdict in found}})
-        return dg.SensorResult(skip_reason=f"{len(changed)} of {len(found)} artefacts reported", cursor=cursor)
+        cursor = json.dumps({"mark": mark, "known": {state.key: state.text for state in states}})
+        return dg.SensorResult(skip_reason=f"{len(changed)} of {len(states)} artefacts reported", cursor=cursor)
 
     return _look
 
@@ -159,12 +160,12 @@ def studies_sensor(workspace: Workspace) -> dg.SensorDefinition:
         description="Shows the studies of `xc tune` (asset study) when trials end.",
     )
     def _look(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        found, cursor = studies.changed(workspace, _remembered(context.cursor))
-        if not found:
+        records, cursor = studies.changed(workspace, _read_cursor(context.cursor))
+        if not records:
             return dg.SkipReason("no study has changed")
-        keys = sorted({studies.key(record) for record in found})
+        keys = sorted({studies.key(record) for record in records})
         return dg.SensorResult(
-            asset_events=[studies.event(record) for record in found],
+            asset_events=[studies.event(record) for record in records],
             dynamic_partitions_requests=[studies.STUDIES.build_add_request(keys)],
             cursor=cursor,
         )
@@ -191,12 +192,12 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
         if not _are_partitions(context.instance, dataset):
             return  # somebody deleted it
         if run.job_name == prepare.name and run.tags.get(NEXT_TAG):
-            for chosen in _recipes(context.instance, workspace, dataset):
-                if run.tags[NEXT_TAG] == refresh.name and untrained(workspace, dataset, chosen):
-                    context.log.info(f"{dataset}: no refresh of {chosen}, which was never trained; start retrain")
+            for name in _recipes(context.instance, workspace, dataset):
+                if run.tags[NEXT_TAG] == refresh.name and untrained(workspace, dataset, name):
+                    context.log.info(f"{dataset}: no refresh of {name}, which was never trained; start retrain")
                     continue
-                key = experiment_key(dataset, chosen)
-                yield dg.RunRequest(run_key=f"{run.run_id}/{chosen}", job_name=run.tags[NEXT_TAG], partition_key=key)
+                key = experiment_key(dataset, name)
+                yield dg.RunRequest(run_key=f"{run.run_id}/{name}", job_name=run.tags[NEXT_TAG], partition_key=key)
         elif run.job_name == drift.name and recipe is not None and _are_partitions(context.instance, dataset, recipe):
             record = read_record(workspace, dataset, recipe)
             if record is not None and record.verdict.answer is not Answer.NOTHING:
@@ -220,8 +221,8 @@ def _recipes(instance: dg.DagsterInstance, workspace: Workspace, dataset: str) -
             return workspace.params.recipes(dataset)
     except (ConfigError, MissingError):
         pass
-    found = {folder.parent.name for folder in workspace.raw(dataset).parent.glob(f"*/{SETTINGS}")}
-    return sorted(found & set(instance.get_dynamic_partitions(str(RECIPES.name))))
+    with_settings = {folder.parent.name for folder in workspace.raw(dataset).parent.glob(f"*/{SETTINGS}")}
+    return sorted(with_settings & set(instance.get_dynamic_partitions(str(RECIPES.name))))
 
 
 def lost_retries(workspace: Workspace) -> dg.SensorDefinition:
@@ -241,7 +242,7 @@ def lost_retries(workspace: Workspace) -> dg.SensorDefinition:
     def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest]:
         now = datetime.now(UTC)
         failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=now - _LOOK_BACK)
-        for record in context.instance.get_run_records(failed, limit=_MOST):
+        for record in context.instance.get_run_records(failed, limit=_MAX_RUNS):
             run, overlooked = record.dagster_run, now.timestamp() - (record.end_time or 0) > _PATIENCE.total_seconds()
             job = _job_of(context, run)
             if job and _lost(context.instance, workspace, run, overlooked):
@@ -266,14 +267,14 @@ def _lost(instance: dg.DagsterInstance, workspace: Workspace, run: dg.DagsterRun
     drop = run.tags.get(INBOX_TAG)
     if drop and not was_ingested(workspace, split_key(run.tags["dagster/partition"])[0], drop):
         return False  # the files are in the inbox, so its sensor starts the run again
-    again = instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}))
-    if any(one.status is not dg.DagsterRunStatus.NOT_STARTED for one in again):
+    retries = instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}))
+    if any(retry.status is not dg.DagsterRunStatus.NOT_STARTED for retry in retries):
         return False
-    made = "dagster/auto_retry_run_id" in run.tags  # Dagster writes it before it submits the run
+    created = "dagster/auto_retry_run_id" in run.tags  # Dagster writes it before it submits the run
     events = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
     if any(event.dagster_event and event.dagster_event.message == _NOT_RETRIED for event in events):
-        return bool(again) or not made  # a retry that was made and is gone was deleted by a person
-    return overlooked and run.tags.get("dagster/will_retry") == "true" and not made and not again
+        return bool(retries) or not created  # a retry that was made and is gone was deleted by a person
+    return overlooked and run.tags.get("dagster/will_retry") == "true" and not created and not retries
 
 
 def _job_of(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> str | None:
@@ -295,11 +296,11 @@ def _are_partitions(instance: dg.DagsterInstance, dataset: str, recipe: str | No
 
     A request for one that was deleted would fail the whole tick, each time again.
     """
-    named = ((DATASETS, dataset), (RECIPES, recipe))
-    return all(instance.has_dynamic_partition(str(part.name), key) for part, key in named if key is not None)
+    keys = ((DATASETS, dataset), (RECIPES, recipe))
+    return all(instance.has_dynamic_partition(str(part.name), key) for part, key in keys if key is not None)
 
 
 def _evaluates(run: dg.DagsterRun) -> bool:
     """Return True if a run evaluates a recipe: by a job, or because somebody materialised the asset."""
-    chosen = run.asset_selection
-    return dg.AssetKey("evaluation") in chosen if chosen else run.job_name in {retrain.name, refresh.name}
+    selection = run.asset_selection
+    return dg.AssetKey("evaluation") in selection if selection else run.job_name in {retrain.name, refresh.name}

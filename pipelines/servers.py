@@ -30,7 +30,7 @@ from xc_core.locks import locked, share
 from xc_core.plugins import importing
 from xc_core.visible import http_address
 
-_EVERYWHERE: Final = ("0.0.0.0", "::", "")
+_ALL_INTERFACES: Final = ("0.0.0.0", "::", "")
 """Hosts that stand for every address of the machine."""
 
 
@@ -133,11 +133,11 @@ def servers_lock(path: Path) -> Iterator[TextIO]:
             stream.seek(0)
             latest = os.fstat(stream.fileno()).st_mtime + 5  # a younger process only has the id of one that ended
             groups = [f"-{pid}" for pid in stream.read().split() if process_of(int(pid), latest)]
-            how = f"kill -INT -- {' '.join(groups)}" if groups else "their commands are dagster dev and mlflow server"
+            hint = f"kill -INT -- {' '.join(groups)}" if groups else "their commands are dagster dev and mlflow server"
             raise BusyError(
                 "servers of an xc ui that was killed, which still run",
                 expected="one daemon of Dagster per database",
-                do=f"stop them ({how}), then run the same command again",
+                do=f"stop them ({hint}), then run the same command again",
             ) from None
         except OSError:
             pass
@@ -152,12 +152,12 @@ def started(
     A shell script starts what it ends with & with SIGINT ignored, and children inherit that. Dagster would then ignore
     SIGTERM too, so a cancelled run would train on.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     options: dict[str, Any] = {"start_new_session": True, "pass_fds": [inherited.fileno()]}
     try:
         running = [subprocess.Popen(command, cwd=root, env=environment, **options) for command in commands]
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
     with contextlib.suppress(OSError):  # a full disk: the next xc ui cannot name them
         inherited.truncate(0)
         os.write(inherited.fileno(), "".join(f"{process.pid}\n" for process in running).encode())
@@ -169,12 +169,12 @@ def _addresses(host: str, dagster_port: int, mlflow_port: int) -> dict[str, str]
 
     An address that the user has set stays. One that listens on all interfaces has no address of its own.
     """
-    if host in _EVERYWHERE:
+    if host in _ALL_INTERFACES:
         return {}
-    own = {DAGSTER_URL: http_address(host, dagster_port)}
+    addresses = {DAGSTER_URL: http_address(host, dagster_port)}
     if not mlflow_address():
-        own[MLFLOW_URL] = http_address(host, mlflow_port)
-    return {variable: os.environ.get(variable) or address for variable, address in own.items()}
+        addresses[MLFLOW_URL] = http_address(host, mlflow_port)
+    return {variable: os.environ.get(variable) or address for variable, address in addresses.items()}
 
 
 def _code_location(root: Path) -> Path:
@@ -208,15 +208,15 @@ def check() -> Iterator[Finding]:
     from pipelines.graph import differences
 
     root = Workspace.find().root
-    found, dvc = differences(root), Dvc.of(root)
-    for text in found:
+    problems, dvc = differences(root), Dvc.of(root)
+    for text in problems:
         yield Finding("fault", text)
-    if dvc.enabled and not found and (hidden := dvc.overlooked()):
+    if dvc.enabled and not problems and (hidden := dvc.overlooked()):
         names = ", ".join(path.relative_to(root).as_posix() for path in hidden)
         deleted = "`dvc checkout`, `dvc pull` and `dvc gc` would delete the data"
         do = "write the line /data/*/?* in place of /data/*/*"
         yield Finding("fault", f"{names} that DVC overlooks because of .gitignore: {deleted}; {do}")
-    elif not found and dvc.enabled:
+    elif not problems and dvc.enabled:
         yield Finding("ok", "stage registry, Dagster's assets and dvc.yaml agree")
-    elif not found:
+    elif not problems:
         yield Finding("ok", "stage registry and Dagster's assets agree; the project does not use DVC (no folder .dvc)")

@@ -140,7 +140,7 @@ def test_both_boosted_trees_are_fitted_on_as_large_samples(
 
     monkeypatch.setattr(fusion, "_candidates", lambda world: drawn)
     monkeypatch.setattr(fusion, "GradientBoostingRegressor", Peer)
-    monkeypatch.setattr(fusion, "_fitted_and_asked", lambda what, ours, theirs, x, y: [theirs()])
+    monkeypatch.setattr(fusion, "_compare_models", lambda what, ours, theirs, x, y: [theirs()])
     CASES["boosting"](None)  # type: ignore[arg-type]
     assert asked[0] == share
 

@@ -31,22 +31,24 @@ def acceptance(dataset: str, given: Path | None, redraw: bool) -> None:
     if given is not None and redraw:
         raise UsageError("both --given and --redraw", expected="one of them", do="drop one")
     workspace = Workspace.find()
-    own = workspace.params.dataset(dataset).corpus  # reports what is wrong with a name
+    config = workspace.params.dataset(dataset).corpus  # reports what is wrong with a name
     folder = acceptance_folder(workspace, dataset)
-    drawn = given is not None or redraw or not folder.is_dir()
-    with working(workspace, dataset) if drawn else nullcontext():  # a set drawn while rows are removed would keep them
+    draws = given is not None or redraw or not folder.is_dir()
+    with working(workspace, dataset) if draws else nullcontext():  # a set drawn while rows are removed would keep them
         with advising(f"make it first: {STAGES['corpus'].command(dataset, None)} --force"):
             corpus = workspace.open(Corpus, dataset)
         if given is not None:
-            found = take(given, corpus, dataset, folder, options=own.read_options(), allowed=Allowed.parse(own.allow))
+            current = take(
+                given, corpus, dataset, folder, options=config.read_options(), allowed=Allowed.parse(config.allow)
+            )
         else:
-            found = draw(corpus, dataset, folder) if redraw else acceptance_set(workspace, dataset, corpus)
-    facts = found.facts
-    click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {size(found)}")
+            current = draw(corpus, dataset, folder) if redraw else acceptance_set(workspace, dataset, corpus)
+    facts = current.facts
+    click.echo(f"{dataset}: acceptance set version {facts.version} ({facts.source}), {size(current)}")
     if facts.source == TESTED:
-        again = f"xc ingest {workspace.raw(dataset).relative_to(workspace.root)} --dataset {dataset}"
+        command = f"xc ingest {workspace.raw(dataset).relative_to(workspace.root)} --dataset {dataset}"
         click.echo(
-            f"note: the leaderboard reads these documents too. To hold others out: {again} --acceptance-fraction 0.05, "
-            f"train, then xc acceptance --dataset {dataset} --redraw. A champion trained before that has learnt from "
-            "those, so the gate will favour it once"
+            f"note: the leaderboard reads these documents too. To hold others out: {command} --acceptance-fraction "
+            f"0.05, train, then xc acceptance --dataset {dataset} --redraw. A champion trained before that has learnt "
+            "from those, so the gate will favour it once"
         )

@@ -37,12 +37,12 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
     """
     from mlflow.exceptions import MlflowException
 
-    found = None
+    version = None
     with if_there():
-        found = client.get_model_version_by_alias(name, alias)
-    if found is not None and not str(found.version).isdecimal():
-        raise MlflowException(f"the version {found.version!r} at the alias {alias}; is it MLflow's address?")
-    return found
+        version = client.get_model_version_by_alias(name, alias)
+    if version is not None and not str(version.version).isdecimal():
+        raise MlflowException(f"the version {version.version!r} at the alias {alias}; is it MLflow's address?")
+    return version
 
 
 def same_version(one: Any | None, other: Any | None) -> bool:
@@ -67,9 +67,9 @@ def set_champion(client: Any, name: str, version: int, *, back: bool = False) ->
         client.set_registered_model_alias(name, alias, number)
     if ROLLED_BACK in client.get_model_version(name, str(version)).tags:
         client.delete_model_version_tag(name, str(version), ROLLED_BACK)
-    now = version_of(client, name, CHAMPION)
-    if now is None or int(now.version) != version:
-        found = "no version" if now is None else f"version {now.version}"
+    current = version_of(client, name, CHAMPION)
+    if current is None or int(current.version) != version:
+        found = "no version" if current is None else f"version {current.version}"
         do = f"xc promote --dataset {dataset_of(name)} --version {version} sets this one"
         raise MovedError(
             f"{found} as champion of {name}: another process set the alias at the same moment",

@@ -28,8 +28,8 @@ class Best:
     @classmethod
     def of(cls, champion: Any | None, acceptance: int) -> Self:
         """Return what the tag of a champion says; nothing if it has none, or if the acceptance set has changed."""
-        of, models = (None, {}) if champion is None else _read(champion)
-        return cls(acceptance, models if of == acceptance else {})
+        measured_on, models = (None, {}) if champion is None else _read_tag(champion)
+        return cls(acceptance, models if measured_on == acceptance else {})
 
     @classmethod
     def among(cls, acceptance: int, models: Mapping[str, Measured], metrics: Iterable[str]) -> Self:
@@ -44,11 +44,11 @@ class Best:
 
 def best_digests(version: Any) -> set[str]:
     """Return the digests of the models that the tag of a version names."""
-    return set(_read(version)[1].values())
+    return set(_read_tag(version)[1].values())
 
 
-def _read(version: Any) -> tuple[int | None, dict[str, str]]:
-    """Return the version of the acceptance set and the models of a version's tag; one that somebody spoilt is none."""
+def _read_tag(version: Any) -> tuple[int | None, dict[str, str]]:
+    """Return the version of the acceptance set and the models in a version's tag; none if it cannot be read."""
     try:
         content = json.loads(version.tags.get(BEST, ""))
         return content["acceptance"], {str(name): str(digest) for name, digest in content["models"].items()}

@@ -16,7 +16,7 @@ from xc_core.locks import locked
 
 _PATIENCE: Final = 60.0
 """Seconds that a change of the champion waits for another one, which takes a few requests to MLflow."""
-_COPYING: Final = 600.0
+_COPY_PATIENCE: Final = 600.0
 """Seconds that a registration waits for another one, which copies a packed model."""
 
 
@@ -32,7 +32,7 @@ def moving(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
 def registering(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
     """Return the lock of those who register a model of a dataset; raises BusyError after ten minutes."""
     path = workspace.state / "lock" / f"register@{dataset}"
-    return locked(path, f"a registration of a model of {dataset}", patience=_COPYING)
+    return locked(path, f"a registration of a model of {dataset}", patience=_COPY_PATIENCE)
 
 
 def candidate(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "") -> Candidate:

@@ -29,52 +29,52 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
     from xc_core.infer.champion import Champion
 
     settings, pointer = mlflow_settings(workspace.root), Pointer.read(_pointer_file(workspace, dataset))
-    registry, why = hide_secrets(settings.registry), ""
+    registry, unconfirmed = hide_secrets(settings.registry), ""
     alias = alias_in_sqlite(settings.registry, versions.model_name(dataset), aliases.CHAMPION)
     if pointer is None or not pointer.names(registry, alias) or not pointer.holds():
         try:
-            return _asked(workspace, dataset)
+            return _ask_registry(workspace, dataset)
         except UnavailableError as error:
             if pointer is None or pointer.uri != registry or not pointer.holds():
                 raise
-            why = error.found
-    fetch = partial(_noted, Path(pointer.folder), settings.artifacts, dataset)
+            unconfirmed = error.found
+    fetch = partial(_note_if_elsewhere, Path(pointer.folder), settings.artifacts, dataset)
     repair = versions.repair_champion_command(dataset)
-    return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset, why)
+    return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset, unconfirmed)
 
 
 def write_pointer(workspace: Workspace, dataset: str) -> None:
     """Write the pointer to the new champion; a version whose files are gone, damaged or cannot be copied has none."""
     with suppress(MissingError, CorruptError, StorageError):
-        found = champion(workspace, dataset)
-        if found is not None:
-            found.fetch()
+        current = champion(workspace, dataset)
+        if current is not None:
+            current.fetch()
 
 
-def _asked(workspace: Workspace, dataset: str) -> Champion | None:
-    """Ask MLflow for the champion; a registry whose database nothing has made yet has none."""
+def _ask_registry(workspace: Workspace, dataset: str) -> Champion | None:
+    """Ask MLflow for the champion; there is none if the database of the registry does not exist yet."""
     from xc_core.infer.champion import Champion
 
-    version, new = None, "; MLflow has no database yet"
+    version, hint = None, "; MLflow has no database yet"
     if not unmade(mlflow_settings(workspace.root).registry):
         with registry_of(workspace) as client:
             version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
-            new = "" if version else versions.hint_if_new(client)
-    if version is None and new and has_packed_model(workspace):
+            hint = "" if version else versions.hint_if_new(client)
+    if version is None and hint and has_packed_model(workspace):
         raise MissingError(
-            f"no champion of {dataset}{new}",
+            f"no champion of {dataset}{hint}",
             expected=f"a registered model {versions.model_name(dataset)} with the alias {aliases.CHAMPION}",
             do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
             "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
         )
     if version is None:
         return None
-    fetch = partial(_fetched, workspace, dataset, version)
+    fetch = partial(_fetch, workspace, dataset, version)
     repair = versions.repair_champion_command(dataset)
     return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair, dataset)
 
 
-def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
+def _fetch(workspace: Workspace, dataset: str, version: Any) -> Path:
     """Return a local folder with the packed model of a version: the one of the pointer, or one that it names then.
 
     Raises MissingError if its files are gone.
@@ -85,16 +85,16 @@ def _fetched(workspace: Workspace, dataset: str, version: Any) -> Path:
     registry = hide_secrets(settings.registry)
     pointer, alias = Pointer.read(path), Alias(int(version.version), version.tags.get("bundle", ""))
     if pointer is not None and pointer.names(registry, alias) and pointer.holds():
-        return _noted(Path(pointer.folder), settings.artifacts, dataset)
+        return _note_if_elsewhere(Path(pointer.folder), settings.artifacts, dataset)
     with client_of(workspace, logs=False):
         folder = versions.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):
         Pointer(registry, int(version.version), str(folder), digest).write(path)
-    return _noted(folder, settings.artifacts, dataset)
+    return _note_if_elsewhere(folder, settings.artifacts, dataset)
 
 
-def _noted(folder: Path, artifact_root: str, dataset: str) -> Path:
+def _note_if_elsewhere(folder: Path, artifact_root: str, dataset: str) -> Path:
     """Return the folder of a champion; note one of another project, as in a copy, whose original may have changed."""
     if versions.is_elsewhere(folder, artifact_root):
         do = versions.repair_champion_command(dataset)

@@ -16,19 +16,19 @@ from xc_core.errors import MissingError
 def client_of(workspace: Workspace, *, reads: bool = False, logs: bool = True) -> Iterator[Any]:
     """Yield a client of the project's MLflow; errors of MLflow in the block become UnavailableError.
 
-    A registry at another address is asked once first: an error names that address, and no command waits long. Raises
-    MissingError to who ``reads`` what was registered if the registry is a database that is not there yet: to make it
-    needs permission to write. For who ``logs`` nothing, a registry at another address stands in for a database of runs
-    that is not there yet.
+    A registry at another address is asked once first: an error names that address, and no command waits long. With
+    ``reads``, for a command that only reads what was registered, MissingError is raised if the database of the registry
+    does not exist: creating it needs permission to write. Without ``logs``, for a command that logs no run, a registry
+    at another address is used in place of a database of runs that does not exist.
     """
     from assets.mlflow_errors import answering
     from assets.tracking import connected
     from assets.waiting import first_contact
 
     settings = mlflow_settings(workspace.root)
-    if reads and (new := unmade(settings.registry)):
+    if reads and (missing := unmade(settings.registry)):
         raise MissingError(
-            f"no database of MLflow at {new[0]}",
+            f"no database of MLflow at {missing[0]}",
             expected="a registered model, or a run of Dagster, which makes the database",
             do="register a model: xc promote --dataset NAME --recipe NAME; if there was a database, it was moved or "
             "deleted, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI has changed",

@@ -20,9 +20,9 @@ from xc_core.root import project_root
 
 HOME: Final = ".xc/models"
 """Folder of the copies in a project."""
-_KEPT: Final = 3
+_MAX_COPIES: Final = 3
 """Copies of a model, at most: the one that answers, the next one, and the one that the gate compares them with."""
-_OURS: Final[dict[Path, ExitStack]] = {}
+_HELD: Final[dict[Path, ExitStack]] = {}
 """The locks of this process's copies."""
 _NOBODY: Final = 0
 """The process of a copy that nobody has locked: its writer may go on without it."""
@@ -40,8 +40,8 @@ def destination(uri: str, dataset: str, version: str) -> str | None:
     with writing(home):
         home.mkdir(parents=True, exist_ok=True)
     older = sorted(home.iterdir(), key=_age)
-    for path in older[: max(len(older) - _KEPT + 1, 0)]:
-        _OURS.pop(path, ExitStack()).close()
+    for path in older[: max(len(older) - _MAX_COPIES + 1, 0)]:
+        _HELD.pop(path, ExitStack()).close()
         if abandoned(path, _NOBODY):
             drop(path)
     with writing(home):
@@ -53,13 +53,13 @@ def destination(uri: str, dataset: str, version: str) -> str | None:
 def home_of_copies() -> Path:
     """Return the folder of this process's copies."""
     root = project_root()
-    return Path(_folder().name) if root is None else root / HOME
+    return Path(_temporary_home().name) if root is None else root / HOME
 
 
 def failed(copy: Path, error: Exception) -> None:
     """Delete a copy that ``error`` has ended; raise StorageError if its disk is full or refuses the write."""
     reason = storage_reason(error, copy)
-    _OURS.pop(copy, ExitStack()).close()
+    _HELD.pop(copy, ExitStack()).close()
     drop(copy)
     if reason:
         raise storage_error(reason, copy) from error
@@ -75,12 +75,12 @@ def hold(path: Path) -> None:
 
 def _hold(copy: Path) -> None:
     """Hold a shared lock of a copy, and make it the youngest one, which is deleted last."""
-    if copy not in _OURS:
+    if copy not in _HELD:
         with ExitStack() as stack:
             stack.enter_context(claimed(copy, shared=True))
             with suppress(OSError):  # the folder of another user
                 os.utime(copy)
-            _OURS[copy] = stack.pop_all()
+            _HELD[copy] = stack.pop_all()
 
 
 def _age(path: Path) -> int:
@@ -97,10 +97,10 @@ def repository(uri: str) -> Any:
     """
     from mlflow.store.artifact.models_artifact_repo import ModelsArtifactRepository
 
-    found: Any = ModelsArtifactRepository(uri)
-    while isinstance(found, ModelsArtifactRepository):
-        found = found.repo
-    return found
+    access: Any = ModelsArtifactRepository(uri)
+    while isinstance(access, ModelsArtifactRepository):
+        access = access.repo
+    return access
 
 
 def _is_here(uri: str) -> bool:
@@ -110,7 +110,7 @@ def _is_here(uri: str) -> bool:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _temporary_home() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="xc-models-")
 
 

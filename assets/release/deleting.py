@@ -50,40 +50,40 @@ def _delete_files(workspace: Workspace, dataset: str, recipes: tuple[str, ...], 
     from xc_core.lifecycle.delete import Deletion
     from xc_core.lifecycle.delete import delete as delete_files
 
-    found = Deletion.of(workspace, dataset, recipes)
-    for line in _lines(workspace, found):
+    deletion = Deletion.of(workspace, dataset, recipes)
+    for line in _deletion_lines(workspace, deletion):
         click.echo(line)
     if not yes:
         click.echo("nothing was deleted; --yes deletes it")
         return
     unrecorded = delete_files(workspace, dataset, recipes)
-    also = f", and {counted(unrecorded, 'stage')} of dvc.lock" if unrecorded else ""
-    click.echo(f"deleted{also}; commit {'dvc.lock and ' * bool(unrecorded)}params.yaml if git has it")
-    if found.whole:
+    and_stages = f", and {counted(unrecorded, 'stage')} of dvc.lock" if unrecorded else ""
+    click.echo(f"deleted{and_stages}; commit {'dvc.lock and ' * bool(unrecorded)}params.yaml if git has it")
+    if deletion.whole:
         echo_places(places(workspace, dataset))
 
 
-def _lines(workspace: Workspace, found: Deletion) -> list[str]:
+def _deletion_lines(workspace: Workspace, deletion: Deletion) -> list[str]:
     """Return what is deleted, in words: the experiments, and paths with their sizes."""
     from xc_core.lifecycle.delete import size_of
 
-    experiments = [f"{found.dataset}/{recipe}" for recipe in found.recipes]
-    what = [f"the dataset {found.dataset}"] if found.whole else []
-    what += [f"the experiment{'s' * (len(experiments) > 1)} {', '.join(experiments)}"] if experiments else []
+    experiments = [f"{deletion.dataset}/{recipe}" for recipe in deletion.recipes]
+    subjects = [f"the dataset {deletion.dataset}"] if deletion.whole else []
+    subjects += [f"the experiment{'s' * (len(experiments) > 1)} {', '.join(experiments)}"] if experiments else []
     rows: dict[Path, list[Path]] = {}
-    for path in found.paths:
+    for path in deletion.paths:
         timing = path.parent == workspace.state / "cost"  # a small file per stage, so they share a line
         rows.setdefault(path.parent if timing else path, []).append(path)
-    shown = [(sum(map(size_of, paths)), _shown(workspace, row, paths)) for row, paths in rows.items()]
-    return [f"{' with '.join(what)}:", *(f"  {size / 1e6:>10,.1f} MB  {text}" for size, text in shown)]
+    shown = [(sum(map(size_of, paths)), _row_text(workspace, row, paths)) for row, paths in rows.items()]
+    return [f"{' with '.join(subjects)}:", *(f"  {size / 1e6:>10,.1f} MB  {text}" for size, text in shown)]
 
 
-def _shown(workspace: Workspace, row: Path, paths: list[Path]) -> str:
+def _row_text(workspace: Workspace, row: Path, paths: list[Path]) -> str:
     name = row.relative_to(workspace.root)
-    return f"{name}{_target(row)}" if paths == [row] else f"{counted(len(paths), 'file')} in {name}"
+    return f"{name}{_link_note(row)}" if paths == [row] else f"{counted(len(paths), 'file')} in {name}"
 
 
-def _target(path: Path) -> str:
+def _link_note(path: Path) -> str:
     return f", a link; {path.resolve()} stays" if path.is_symlink() else ""
 
 
@@ -91,23 +91,27 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
     from assets.release.candidate import moving, registering
 
     name = versions.model_name(checked_name("dataset", dataset))
-    with client_of(workspace, reads=True) as client, registering(workspace, dataset), moving(workspace, dataset):
-        every = {int(version.version): version for version in client.search_model_versions(f"name = '{name}'")}
-        kept = keep is not None or dataset in workspace.params.datasets()
-        used = _in_use(client, name) if kept else {}
+    with (
+        client_of(workspace, reads=True, logs=False) as client,
+        registering(workspace, dataset),
+        moving(workspace, dataset),
+    ):
+        registered = {int(version.version): version for version in client.search_model_versions(f"name = '{name}'")}
+        in_project = keep is not None or dataset in workspace.params.datasets()
+        in_use = _in_use(client, name) if in_project else {}
         if keep is not None:
-            numbers = [number for number in sorted(every)[:-keep] if number not in used]
+            numbers = [number for number in sorted(registered)[:-keep] if number not in in_use]
         for number in numbers:
-            if number not in every:
+            if number not in registered:
                 versions.check_version(client, name, number)  # raises
-            _check_deletable(workspace, client, every[number], used)
+            _check_deletable(workspace, client, registered[number], in_use)
         click.echo(f"{name}: {', '.join(f'version {number}' for number in numbers) or 'no version to delete'}")
         if not yes and numbers:
             click.echo("nothing was deleted; --yes deletes " + ("them" if len(numbers) > 1 else "it"))
         elif numbers:
             for number in numbers:
-                _delete_version(client, every.pop(number), list(every.values()))
-            if not every:
+                _delete_version(client, registered.pop(number), list(registered.values()))
+            if not registered:
                 client.delete_registered_model(name)
             click.echo("deleted")
 
@@ -116,16 +120,16 @@ def _in_use(client: Any, name: str) -> dict[int, str]:
     """Return the versions that must stay, with the reason: those with an alias, and the best so far of these."""
     from assets.release.best import best_digests
 
-    named: dict[str, Any] = {}
+    aliases: dict[str, Any] = {}
     with versions.if_there():
-        named = client.get_registered_model(name).aliases
-    found: dict[int, str] = {}
-    for number in named.values():
+        aliases = client.get_registered_model(name).aliases
+    reasons: dict[int, str] = {}
+    for number in aliases.values():
         with versions.if_there():  # an alias may outlive its version
             for digest in best_digests(client.get_model_version(name, str(number))):
                 best = versions.versions_of(client, name, digest)
-                found |= {int(one.version): "the gate compares with" for one in best}
-    return found | {int(number): f"has the alias {alias}" for alias, number in sorted(named.items())}
+                reasons |= {int(version.version): "the gate compares with" for version in best}
+    return reasons | {int(number): f"has the alias {alias}" for alias, number in sorted(aliases.items())}
 
 
 def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict[int, str]) -> None:
@@ -149,10 +153,10 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
 
 def _model_of(client: Any, version: Any) -> Any | None:
     """Return the logged model of a version; None if it was deleted."""
-    found = None
+    model = None
     with versions.if_there():
-        found = client.get_logged_model(version.source.rpartition("/")[2])
-    return found  # noqa: RET504 (the block may end before the assignment)
+        model = client.get_logged_model(version.source.rpartition("/")[2])
+    return model  # noqa: RET504 (the block may end before the assignment)
 
 
 def _delete_version(client: Any, version: Any, others: list[Any]) -> None:

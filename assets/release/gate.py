@@ -46,7 +46,7 @@ class Line:
 
     @property
     def result(self) -> str:
-        """In a word."""
+        """``passed`` or ``failed``."""
         return "passed" if self.passed else "failed"
 
 
@@ -112,7 +112,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Limits:
+class GateLimits:
     """What a new model must reach."""
 
     max_drop: float
@@ -127,71 +127,78 @@ def refused(name: str, error: RefusedError) -> Line:
     return Line(name, False, error.found, error.expected, error.do)
 
 
-def alone(model: Measured, champion: Measured | None, limits: Limits) -> Iterator[Line]:
+def alone(model: Measured, champion: Measured | None, limits: GateLimits) -> Iterator[Line]:
     """Yield the lines that need no champion; the recall of its indexes is shown if there is one."""
     yield Line(OPENS, True, f"{counted(len(model.figures.num['P_at_1']), 'text')} answered in a clean process")
-    found, least = model.recall, limits.min_index_recall
-    other = "" if champion is None else f" against {champion.recall:.3f}"
-    yield Line("index recall", found >= least, f"{found:.3f}{other}", f"at least {least:g}", _INDEX)
+    recall, minimum = model.recall, limits.min_index_recall
+    compared = "" if champion is None else f" against {champion.recall:.3f}"
+    yield Line("index recall", recall >= minimum, f"{recall:.3f}{compared}", f"at least {minimum:g}", _INDEX)
 
 
-def against(model: Measured, champion: Measured, limits: Limits) -> Iterator[Line]:
+def against(model: Measured, champion: Measured, limits: GateLimits) -> Iterator[Line]:
     """Yield the lines that compare a model with the champion, figures by a paired bootstrap over documents."""
     from xc_core.metrics.names import RECALL
     from xc_core.metrics.paired import differences
 
-    found = differences(model.figures, champion.figures)
+    change_of = differences(model.figures, champion.figures)
     ours, theirs = model.figures.total(), champion.figures.total()
     for name in OVERALL:
-        passed = found[name].points >= -limits.max_drop  # False if it is not a number
-        yield Line(titled(name), passed, _change(ours[name], theirs[name], found[name]), _least(limits.max_drop))
+        passed = change_of[name].points >= -limits.max_drop  # False if it is not a number
+        yield Line(
+            titled(name), passed, _change_text(ours[name], theirs[name], change_of[name]), _drop_limit(limits.max_drop)
+        )
     limit = limits.release.max_bin_drop
     for name, metric in RECALL.items():
-        lost = found[metric].points < -limit and found[metric].clear
-        yield Line(f"{name} recall@5", not lost, _change(ours[metric], theirs[metric], found[metric]), _least(limit))
-    yield from _costs(model, champion, limits.release)
+        lost = change_of[metric].points < -limit and change_of[metric].clear
+        yield Line(
+            f"{name} recall@5",
+            not lost,
+            _change_text(ours[metric], theirs[metric], change_of[metric]),
+            _drop_limit(limit),
+        )
+    yield from _cost_lines(model, champion, limits.release)
 
 
-def against_best(metric: str, model: Measured, best: Measured, version: str, limits: Limits) -> Line:
+def against_best(metric: str, model: Measured, best: Measured, version: str, limits: GateLimits) -> Line:
     """Return the line that compares a model with the best champion so far, so that small losses do not add up."""
     from xc_core.metrics.paired import differences
 
-    found = differences(model.figures, best.figures)[metric]
-    change = _change(model.figures.total()[metric], best.figures.total()[metric], found)
-    limit = f"{_least(limits.max_drop)} than version {version}, the best champion so far on this acceptance set"
-    return Line(_against_best(metric), found.points >= -limits.max_drop, change, limit)
+    difference = differences(model.figures, best.figures)[metric]
+    change = _change_text(model.figures.total()[metric], best.figures.total()[metric], difference)
+    limit = f"{_drop_limit(limits.max_drop)} than version {version}, the best champion so far on this acceptance set"
+    return Line(_best_line_name(metric), difference.points >= -limits.max_drop, change, limit)
 
 
 def not_compared(metric: str) -> Line:
     """Return the line, which passes, of a best champion so far that was deleted."""
-    return Line(_against_best(metric), True, "not compared: the best champion so far was deleted from the registry")
+    return Line(_best_line_name(metric), True, "not compared: the best champion so far was deleted from the registry")
 
 
 def best_unknown(metric: str, version: str, error: XCError, do: str) -> Line:
     """Return the line, which fails, of a best champion so far that is registered but cannot be measured."""
     expected = "a version that opens; try again, repair it, or delete the version"
     found = f"version {version} cannot be measured: {error.found}"
-    return Line(_against_best(metric), False, found, expected, do)
+    return Line(_best_line_name(metric), False, found, expected, do)
 
 
-def _against_best(metric: str) -> str:
+def _best_line_name(metric: str) -> str:
     return f"{titled(metric)} against the best"
 
 
-def _costs(model: Measured, champion: Measured, release: ReleaseConfig) -> Iterator[Line]:
+def _cost_lines(model: Measured, champion: Measured, release: ReleaseConfig) -> Iterator[Line]:
     ours, theirs = model.costs, champion.costs
-    most = max(release.max_slower * theirs.latency_p50_ms, _QUICK_MS)
-    passed, text = ours.latency_p50_ms <= most, f"{ours.latency_p50_ms:.1f} ms against {theirs.latency_p50_ms:.1f}"
-    yield Line("latency", passed, text, f"at most {most:.1f} ms", _LATENCY)
-    most = max(release.max_larger * theirs.megabytes, _SMALL_MB)
+    limit = max(release.max_slower * theirs.latency_p50_ms, _QUICK_MS)
+    passed, text = ours.latency_p50_ms <= limit, f"{ours.latency_p50_ms:.1f} ms against {theirs.latency_p50_ms:.1f}"
+    yield Line("latency", passed, text, f"at most {limit:.1f} ms", _LATENCY)
+    limit = max(release.max_larger * theirs.megabytes, _SMALL_MB)
     text = f"{ours.megabytes:.1f} MB against {theirs.megabytes:.1f}"
-    yield Line("size", ours.megabytes <= most, text, f"at most {most:.1f} MB", _SIZE)
+    yield Line("size", ours.megabytes <= limit, text, f"at most {limit:.1f} MB", _SIZE)
 
 
-def _change(ours: float, theirs: float, difference: Difference) -> str:
+def _change_text(ours: float, theirs: float, difference: Difference) -> str:
     interval = f"{difference.points:+z.2f} [{difference.low:+z.2f}, {difference.high:+z.2f}]"
     return f"{ours:.2f} against {theirs:.2f} ({interval})"
 
 
-def _least(drop: float) -> str:
+def _drop_limit(drop: float) -> str:
     return f"at most {counted(drop, 'point')} less"

@@ -19,20 +19,22 @@ def check() -> Iterator[Finding]:
     """Report whether the tracking server answers and which champions there are (entry point ``xc.checks``)."""
     workspace = Workspace.find()
     settings = mlflow_settings(workspace.root)
-    if new := unmade(settings.uri, settings.registry):
-        yield Finding("note", f"no database of MLflow yet at {new[0]}: no stage was logged or no model registered")
+    if missing := unmade(settings.registry):
+        yield Finding("note", f"no database of MLflow yet at {missing[0]}: no stage was logged or no model registered")
     else:
-        yield from _registry(workspace)
+        if missing := unmade(settings.uri):
+            yield Finding("note", f"no database of runs yet at {missing[0]}: no stage was logged")
+        yield from _registry(workspace, hide_secrets(settings.registry if missing else settings.uri))
     for dataset, recipe in workspace.params.experiments():
         if digest := _packed(workspace, dataset, recipe):
             yield Finding("ok", f"packed model of {dataset}/{recipe}: {digest[:12]}")
 
 
-def _registry(workspace: Workspace) -> Iterator[Finding]:
-    """Report on the server and its champions."""
+def _registry(workspace: Workspace, address: str) -> Iterator[Finding]:
+    """Report on the server, which is asked at ``address``, and its champions."""
     settings = mlflow_settings(workspace.root)
-    with client_of(workspace) as client:
-        yield Finding("ok", f"MLflow answers at {settings.shown}")
+    with client_of(workspace, logs=False) as client:
+        yield Finding("ok", f"MLflow answers at {address}")
         for dataset in workspace.params.datasets():
             version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
             yield _champion_finding(workspace, dataset, version)
@@ -70,6 +72,6 @@ def _champion_finding(workspace: Workspace, dataset: str, version: Any | None) -
     if versions.is_elsewhere(folder, mlflow_settings(workspace.root).artifacts):
         return Finding("fault", f"{text}: found its files under another root, {folder}\n{do}")
     if versions.AROUND not in version.tags:
-        why = "the files around its packed model were not recorded, so damage to them is not seen; to record them"
-        return Finding("note", f"{text}: {why}\n{do}")
+        note = "the files around its packed model were not recorded, so damage to them is not seen; to record them"
+        return Finding("note", f"{text}: {note}\n{do}")
     return Finding("ok", text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.release import gate
 from assets.release.best import Best
-from assets.release.gate import Limits, Line, Verdict
+from assets.release.gate import GateLimits, Line, Verdict
 from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import working
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xc_core.data.corpus import Corpus
     from xc_core.infer.acceptance import Measured
 
-_WHOLE: Final = (
+_WHOLE_FILES_ADVICE: Final = (
     "its files are whole: if it was killed or too slow, run this again; if another release or a plug-in has packed it, "
     "use that"
 )
@@ -76,10 +76,10 @@ class Judge:
                 corpus = self.workspace.open(Corpus, self.dataset)
                 accepted = acceptance_set(self.workspace, self.dataset, corpus)
                 today = accepted.today(corpus, folder / ACCEPTANCE)
-            lines, best = self._judged(version, champion, today)
+            lines, best = self._compare(version, champion, today)
             return Verdict(tuple(lines), describe(accepted, today), best)
 
-    def _judged(self, version: Any, champion: Any | None, accepted: AcceptanceSet) -> tuple[list[Line], Best | None]:
+    def _compare(self, version: Any, champion: Any | None, accepted: AcceptanceSet) -> tuple[list[Line], Best | None]:
         """Return the lines, and the best champions if the version becomes one."""
         from assets.release.versions import download
         from xc_core.infer.acceptance import measured
@@ -89,28 +89,28 @@ class Judge:
             do = f"xc acceptance --dataset {self.dataset} --redraw, or --given FILE"
             return [Line("documents", False, found, "at least one", do)], None
         try:
-            own = measured(download(version), accepted)
+            ours = measured(download(version), accepted)
         except RefusedError as error:
             return [gate.refused(gate.OPENS, error)], None
         limits, models = self._limits(), {}
-        other = None if champion is None else _champion(champion, accepted)
-        lines = list(gate.alone(own, None if isinstance(other, Line) else other, limits))
-        if isinstance(other, Line):
-            return [*lines, other], None
-        if other is not None and champion is not None:
-            lines += gate.against(own, other, limits)
-            models = {champion.tags.get("bundle", ""): other}
-            lines += _best_so_far(champion, own, models, accepted, limits)
-        models.setdefault(version.tags.get("bundle", ""), own)
+        theirs = None if champion is None else _measured_champion(champion, accepted)
+        lines = list(gate.alone(ours, None if isinstance(theirs, Line) else theirs, limits))
+        if isinstance(theirs, Line):
+            return [*lines, theirs], None
+        if theirs is not None and champion is not None:
+            lines += gate.against(ours, theirs, limits)
+            models = {champion.tags.get("bundle", ""): theirs}
+            lines += _best_lines(champion, ours, models, accepted, limits)
+        models.setdefault(version.tags.get("bundle", ""), ours)
         return lines, Best.among(accepted.facts.version, models, gate.OVERALL)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> GateLimits:
         experiment = self.workspace.params.experiment(self.dataset, self.recipe)
-        own = experiment.recipe.model
-        return Limits(own.max_drop, experiment.dataset.release, own.min_index_recall)
+        settings = experiment.recipe.model
+        return GateLimits(settings.max_drop, experiment.dataset.release, settings.min_index_recall)
 
 
-def _champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
+def _measured_champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
     """Return the figures of the champion, or a line that fails because it cannot be measured."""
     from assets.release.versions import download
     from xc_core.infer.acceptance import measured
@@ -129,11 +129,11 @@ def _advice(version: Any, error: XCError) -> str:
 
     if isinstance(error, StorageError):
         return error.do
-    return _WHOLE if isinstance(error, RefusedError) and is_whole(version) else repair_command(version)
+    return _WHOLE_FILES_ADVICE if isinstance(error, RefusedError) and is_whole(version) else repair_command(version)
 
 
-def _best_so_far(
-    champion: Any, own: Measured, models: dict[str, Measured], accepted: AcceptanceSet, limits: Limits
+def _best_lines(
+    champion: Any, ours: Measured, models: dict[str, Measured], accepted: AcceptanceSet, limits: GateLimits
 ) -> Iterator[Line]:
     """Yield a line per metric whose best champion so far is another than the present one, and put it into ``models``.
 
@@ -149,18 +149,18 @@ def _best_so_far(
     for metric, digest in Best.of(champion, accepted.facts.version).models.items():
         if digest == present:
             continue
-        found = versions_of(MlflowClient(), champion.name, digest)
-        if not found:
+        versions = versions_of(MlflowClient(), champion.name, digest)
+        if not versions:
             yield gate.not_compared(metric)
             continue
-        version = next(filter(is_whole, found), found[0])
+        version = next(filter(is_whole, versions), versions[0])
         try:
             if digest not in models:
                 models[digest] = measured(download(version), accepted)
         except XCError as error:
             yield gate.best_unknown(metric, str(version.version), error, _advice(version, error))
             continue
-        yield gate.against_best(metric, own, models[digest], str(version.version), limits)
+        yield gate.against_best(metric, ours, models[digest], str(version.version), limits)
 
 
 def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
@@ -171,7 +171,7 @@ def describe(accepted: AcceptanceSet, today: AcceptanceSet) -> str:
 
 
 def size(accepted: AcceptanceSet) -> str:
-    """Return the number of documents in words, and that they are few if they are."""
+    """Return the number of documents in words, with a note if they are few."""
     from xc_core.metrics.bootstrap import FEW
 
     few = f" (few: figures of fewer than {FEW} are uncertain)" if len(accepted) < FEW else ""

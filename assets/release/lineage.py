@@ -36,15 +36,15 @@ from xc_core.leftovers import temporary_folder
 from xc_core.lifecycle.dvc_settings import DvcSettings
 from xc_core.progress import report
 
-_SHOWN: Final = {
+_SHOWN_TAGS: Final = {
     "recipe": "recipe", **ORIGIN, "dagster_run_url": "Dagster page",
     "data_dvc": "raw data in DVC", "bundle": "content", "gate": "gate",
     "gate_failed": "failed lines", "gate_on": "judged on", "promoted_by": "promoted by", "promoted_at": "promoted at",
     "overruled_by": "gate overruled by", "overruled_at": "overruled at", "overruled_because": "reason",
     "repairs": "repairs version",
 }  # fmt: skip
-_DIFFERS: Final = "compare environment.txt of the version's MLflow run, and the machine, with this one"
-_TREE: Final = ".cbor"
+_DIFFERS_ADVICE: Final = "compare environment.txt of the version's MLflow run, and the machine, with this one"
+_TREE_SUFFIX: Final = ".cbor"
 """The end of the name of a label tree: omikuji cannot be seeded, so two fits of the same texts differ."""
 _DVC: Final = (sys.executable, "-m", "dvc")
 
@@ -86,18 +86,18 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     with temporary_folder() as scratch:
         with client_of(workspace, reads=True, logs=False) as client:
             try:
-                found = read(client, dataset, version, scratch)
+                record = read(client, dataset, version, scratch)
             except MissingError:
                 workspace.params.dataset(dataset)  # a mistyped name; versions outlive their dataset
                 raise
-        for tag, name in _SHOWN.items():
-            if tag in found.tags:
-                click.echo(f"{name + ':':<28}{found.tags[tag]}")
-        click.echo(f"{'MLflow run:':<28}{found.run}")
-        for stage, facts in found.artefacts.items():
+        for tag, name in _SHOWN_TAGS.items():
+            if tag in record.tags:
+                click.echo(f"{name + ':':<28}{record.tags[tag]}")
+        click.echo(f"{'MLflow run:':<28}{record.run}")
+        for stage, facts in record.artefacts.items():
             click.echo(f"{stage + ':':<28}{facts['digest'][:12]}{' (refreshed)' if facts.get('refreshed') else ''}")
         if rebuild is not None:
-            rebuilt(workspace, found, rebuild)
+            rebuilt(workspace, record, rebuild)
             click.echo(f"{rebuild}: the same content as version {version}")
 
 
@@ -112,21 +112,23 @@ def read(client: Any, dataset: str, version: int, scratch: Path) -> Lineage:
 
     name = versions.model_name(dataset)
     versions.check_version(client, name, version)
-    found = client.get_model_version(name, str(version))
+    version_info = client.get_model_version(name, str(version))
     files: dict[str, Path] = {}
-    if versions.experiment_of(client, found.run_id) and client.list_artifacts(found.run_id, FOLDER):
-        copy = mlflow.artifacts.download_artifacts(run_id=found.run_id, artifact_path=FOLDER, dst_path=str(scratch))
+    if versions.experiment_of(client, version_info.run_id) and client.list_artifacts(version_info.run_id, FOLDER):
+        copy = mlflow.artifacts.download_artifacts(
+            run_id=version_info.run_id, artifact_path=FOLDER, dst_path=str(scratch)
+        )
         folder = Path(copy)
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     artefacts = _artefacts(files[ARTEFACTS], version) if ARTEFACTS in files else {}
-    recipe, run = found.tags.get("recipe", ""), found.run_id or "none"
-    return Lineage(dataset, recipe, version, run, dict(found.tags), files, artefacts)
+    recipe, run = version_info.tags.get("recipe", ""), version_info.run_id or "none"
+    return Lineage(dataset, recipe, version, run, dict(version_info.tags), files, artefacts)
 
 
 def _artefacts(path: Path, version: int) -> dict[str, Any]:
     """Return what the origin of a version says of its artefacts; raise CorruptError if it cannot be read."""
     try:
-        found: dict[str, Any] = {
+        artefacts: dict[str, Any] = {
             stage: {**facts, "digest": str(facts["digest"])}
             for stage, facts in json.loads(path.read_text("utf-8")).items()
         }
@@ -136,60 +138,63 @@ def _artefacts(path: Path, version: int) -> dict[str, Any]:
             expected="digests of the artefacts that the version was made from",
             do="restore the files of MLflow; the model itself may be whole, which xc doctor checks",
         ) from error
-    return found
+    return artefacts
 
 
-def rebuilt(workspace: Workspace, found: Lineage, folder: Path) -> None:
+def rebuilt(workspace: Workspace, record: Lineage, folder: Path) -> None:
     """Make the model of a version again in ``folder``, from its commit, its settings and its data.
 
     Raises MissingError for an origin that is not recorded or data that is nowhere, RefusedError for a clone that would
     write elsewhere, MovedError for another result.
     """
-    if "params.yaml" not in found.files or "corpus" not in found.artefacts or not found.recipe:
+    if "params.yaml" not in record.files or "corpus" not in record.artefacts or not record.recipe:
         raise MissingError(
-            f"no recorded origin of version {found.version}",
+            f"no recorded origin of version {record.version}",
             expected="a version that xc promote or the asset model registered, and the files of its MLflow run",
             do="restore MLflow's files if they were moved or deleted, or promote a newer version (older releases "
             "recorded a commit only, and files with secrets are left out)",
         )
-    for fact, kept in (("refreshed", "kept rows that an older corpus trained"), ("extended", "had labels added to it")):
-        if stages := [stage for stage, facts in found.artefacts.items() if facts.get(fact)]:
-            report(f"lineage: {', '.join(stages)} {kept}; a training may differ")
-    own = _clone(workspace, found, folder)
-    for name, path in found.files.items():
+    for fact, what_happened in (
+        ("refreshed", "kept rows that an older corpus trained"),
+        ("extended", "had labels added to it"),
+    ):
+        if stages := [stage for stage, facts in record.artefacts.items() if facts.get(fact)]:
+            report(f"lineage: {', '.join(stages)} {what_happened}; a training may differ")
+    project = _clone(workspace, record, folder)
+    for name, path in record.files.items():
         if name not in (ARTEFACTS, DIFF, "environment.txt"):
-            (own / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, own / name)
-    _check_inside(folder, own / "data" / found.dataset)
-    _fetch_raw(workspace, found, own)
-    environment = _environment(workspace, folder, own)
-    for stage in found.chain:
-        _xc(environment, own, "run", stage, "--dataset", found.dataset, "--recipe", found.recipe)
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, project / name)
+    _check_inside(folder, project / "data" / record.dataset)
+    _fetch_raw(workspace, record, project)
+    environment = _environment(workspace, folder, project)
+    for stage in record.chain:
+        _run_xc(environment, project, "run", stage, "--dataset", record.dataset, "--recipe", record.recipe)
         report(f"lineage: {stage} made again")
-    _compare(found, Workspace(own))
+    _check_equal(record, Workspace(project))
 
 
-def _clone(workspace: Workspace, found: Lineage, folder: Path) -> Path:
+def _clone(workspace: Workspace, record: Lineage, folder: Path) -> Path:
     """Clone the code at the version's commit, and apply what differed from it.
 
     The clone has that commit alone, so it needs no history that the repository lacks, and no branch that leads to it.
     Returns the project in the clone: it is where it is in its repository. Raises MissingError if that lacks the commit.
     """
-    code, commit = project_checkout(workspace.root), found.tags.get("git", "none")
+    code, commit = project_checkout(workspace.root), record.tags.get("git", "none")
     folder.parent.mkdir(parents=True, exist_ok=True)
     if commit == "none":
         report("lineage: no commit is recorded, so the installed code is used")
         folder.mkdir(parents=True)
         return folder
-    home = _having(code.root, commit, found)
+    repository = _repository_with(code.root, commit, record)
     clone = ["git", "clone", "--quiet", "--no-checkout", "--no-local", "--depth=1"]
-    _call([*clone, str(home), str(folder)], folder.parent)
-    _call(["git", "-c", "protocol.version=2", "fetch", "--quiet", "--depth=1", str(home), commit], folder)
-    _call(["git", "checkout", "--quiet", "--detach", commit], folder)
-    if DIFF in found.files:
-        _call(["git", "apply", "--whitespace=nowarn", str(found.files[DIFF].resolve())], folder)
-    root, home = workspace.root.resolve(), home.resolve()
-    return folder / root.relative_to(home) if root.is_relative_to(home) else folder
+    _run_command([*clone, str(repository), str(folder)], folder.parent)
+    _run_command(["git", "-c", "protocol.version=2", "fetch", "--quiet", "--depth=1", str(repository), commit], folder)
+    _run_command(["git", "checkout", "--quiet", "--detach", commit], folder)
+    if DIFF in record.files:
+        _run_command(["git", "apply", "--whitespace=nowarn", str(record.files[DIFF].resolve())], folder)
+    root, repository = workspace.root.resolve(), repository.resolve()
+    return folder / root.relative_to(repository) if root.is_relative_to(repository) else folder
 
 
 def _check_inside(folder: Path, home: Path) -> None:
@@ -202,50 +207,50 @@ def _check_inside(folder: Path, home: Path) -> None:
         )
 
 
-def _having(root: Path | None, commit: str, found: Lineage) -> Path:
+def _repository_with(root: Path | None, commit: str, record: Lineage) -> Path:
     """Return the repository ``root``; raise MissingError if it lacks the commit of a version, as a shallow clone."""
     if root is None:
         raise MissingError(
-            f"no repository of git here, or no git, to clone commit {commit[:12]} of version {found.version} from",
+            f"no repository of git here, or no git, to clone commit {commit[:12]} of version {record.version} from",
             expected="the project in a clone of the repository that has the commit",
             do="install git, or put the project's files into such a clone",
         )
     try:
-        _call(["git", "cat-file", "-e", f"{commit}^{{commit}}"], root)
+        _run_command(["git", "cat-file", "-e", f"{commit}^{{commit}}"], root)
         return root
     except UnavailableError as error:
         raise MissingError(
             f"no commit {commit[:12]} in {root}",
-            expected=f"the commit that version {found.version} was made from",
+            expected=f"the commit that version {record.version} was made from",
             do="fetch it from the repository that has it (git fetch; for a shallow clone, git fetch --unshallow)",
         ) from error
 
 
-def _fetch_raw(workspace: Workspace, found: Lineage, folder: Path) -> None:
+def _fetch_raw(workspace: Workspace, record: Lineage, folder: Path) -> None:
     """Put the raw data into ``folder``: from git, else from DVC, else from the project if it is still the same."""
-    raw, wanted = folder / "data" / found.dataset / "raw", found.artefacts["corpus"].get("source") or {}
-    pointer, failed = raw.with_suffix(".dvc"), None
+    raw, expected = folder / "data" / record.dataset / "raw", record.artefacts["corpus"].get("source") or {}
+    pointer, pull_error = raw.with_suffix(".dvc"), None
     if pointer.is_file() and (folder / ".dvc").is_dir():
         try:
             _share_remotes(workspace.root, folder)
-            _call([*_DVC, "pull", str(pointer.relative_to(folder))], folder)
+            _run_command([*_DVC, "pull", str(pointer.relative_to(folder))], folder)
         except UnavailableError as error:
-            failed = error
-    if _same(raw, wanted):
+            pull_error = error
+    if _has_files(raw, expected):
         return
-    if _same(workspace.raw(found.dataset), wanted):
-        if failed:
+    if _has_files(workspace.raw(record.dataset), expected):
+        if pull_error:
             report("lineage: DVC cannot fetch the raw data, which is copied from the project: its files are the same")
         remove(raw)  # files of another version, which may be links to DVC's cache, are neither read nor written to
         raw.mkdir(parents=True)
-        for name in wanted:
-            shutil.copyfile(workspace.raw(found.dataset) / name, raw / name)
+        for name in expected:
+            shutil.copyfile(workspace.raw(record.dataset) / name, raw / name)
         return
-    kind, why = (UnavailableError, f" ({failed.found})") if failed else (MissingError, "")
+    kind, reason = (UnavailableError, f" ({pull_error.found})") if pull_error else (MissingError, "")
     raise kind(
-        f"no raw data of version {found.version} in git, DVC or the project{why}",
-        expected=f"{', '.join(wanted) or 'its files'} as they were",
-        do=f"dvc push data/{found.dataset}/raw.dvc where the model was made (a remote that lost files: "
+        f"no raw data of version {record.version} in git, DVC or the project{reason}",
+        expected=f"{', '.join(expected) or 'its files'} as they were",
+        do=f"dvc push data/{record.dataset}/raw.dvc where the model was made (a remote that lost files: "
         "docs/runbook.md#problems), delete the new folder, then try again",
     )
 
@@ -260,8 +265,8 @@ def _share_remotes(root: Path, folder: Path) -> None:
 
     settings, dvc = ConfigObj(encoding="utf-8", interpolation=False), DvcSettings.of(root)
     for name, url in dvc.remotes.items():
-        place = url if "://" in url else str((root / ".dvc" / url).resolve())
-        settings[f'remote "{name}"'] = {"url": place}
+        location = url if "://" in url else str((root / ".dvc" / url).resolve())
+        settings[f'remote "{name}"'] = {"url": location}
     if (cache := dvc.cache).is_dir():
         settings["cache"] = {"dir": str(cache.resolve())}
     with suppress(FileNotFoundError):  # a project without DVC: the clone keeps the settings of its commit
@@ -269,11 +274,11 @@ def _share_remotes(root: Path, folder: Path) -> None:
     write_file(folder / ".dvc" / "config.local", b"".join(line + b"\n" for line in settings.write()))
 
 
-def _same(raw: Path, wanted: dict[str, Any]) -> bool:
+def _has_files(raw: Path, expected: dict[str, Any]) -> bool:
     """Return True if the files of ``raw`` are those that the corpus was read from."""
-    files = {name: raw / name for name in wanted}
+    files = {name: raw / name for name in expected}
     return bool(files) and all(
-        path.is_file() and sha256_file(path) == wanted[name]["sha256"] for name, path in files.items()
+        path.is_file() and sha256_file(path) == expected[name]["sha256"] for name, path in files.items()
     )
 
 
@@ -283,42 +288,42 @@ def _environment(workspace: Workspace, folder: Path, root: Path) -> dict[str, st
     Plug-ins are found where they are here; those in the repository first in the clone.
     """
     code = folder if (folder / "xc_core").is_dir() else Path(__file__).resolve().parents[2]
-    home, places = project_checkout(workspace.root).root, [code]
-    for place in python_path():
-        if home is not None and place.resolve().is_relative_to(home.resolve()):
-            places.append(folder / place.resolve().relative_to(home.resolve()))
-        places.append(place)
-    return {**os.environ, "XC_ROOT": str(root), "PYTHONPATH": os.pathsep.join(map(str, places))}
+    repository, paths = project_checkout(workspace.root).root, [code]
+    for path in python_path():
+        if repository is not None and path.resolve().is_relative_to(repository.resolve()):
+            paths.append(folder / path.resolve().relative_to(repository.resolve()))
+        paths.append(path)
+    return {**os.environ, "XC_ROOT": str(root), "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
-def _xc(environment: dict[str, str], root: Path, *arguments: str) -> None:
-    _call([sys.executable, "-m", "xc_core.cli.main", *arguments], root, environment)
+def _run_xc(environment: dict[str, str], root: Path, *arguments: str) -> None:
+    _run_command([sys.executable, "-m", "xc_core.cli.main", *arguments], root, environment)
 
 
-def _call(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+def _run_command(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
     """Run a command and return what it prints; raise UnavailableError if it fails."""
-    own = outside_hooks() if environment is None else environment
-    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
-    if done.returncode:
+    variables = outside_hooks() if environment is None else environment
+    ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    if ended.returncode:
         line = " ".join(Path(part).name if part.startswith("/") else part for part in command[:6])
         raise UnavailableError(
-            f"`{line}` failing: {(done.stderr or done.stdout).strip()[-600:]}",
+            f"`{line}` failing: {(ended.stderr or ended.stdout).strip()[-600:]}",
             expected="exit code 0",
             do=f"look at {folder}, which is left as it is",
         )
-    return done.stdout
+    return ended.stdout
 
 
-def _compare(found: Lineage, own: Workspace) -> None:
+def _check_equal(record: Lineage, rebuilt_project: Workspace) -> None:
     """Raise MovedError, naming the first artefact that differs, unless the model has the content of the version."""
-    for stage, facts in found.chain.items():
-        manifest = read_manifest(own.folder(stage, found.dataset, found.recipe))
-        digest, do = manifest.digest(), _DIFFERS
+    for stage, facts in record.chain.items():
+        manifest = read_manifest(rebuilt_project.folder(stage, record.dataset, record.recipe))
+        digest, do = manifest.digest(), _DIFFERS_ADVICE
         if digest != facts["digest"]:
-            if any(name.endswith(_TREE) for name in manifest.files):
+            if any(name.endswith(_TREE_SUFFIX) for name in manifest.files):
                 do = f"expect this of label trees (lexical, characters), which cannot be seeded; otherwise {do}"
             raise MovedError(
-                f"{stage} with another content ({digest[:12]}) than that of version {found.version}",
+                f"{stage} with another content ({digest[:12]}) than that of version {record.version}",
                 expected=facts["digest"][:12],
                 do=do,
             )

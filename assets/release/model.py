@@ -29,18 +29,18 @@ def release(
     workspace = project.workspace
     rules = workspace.params.dataset(dataset).release
     if not rules.competes(recipe):
-        message, known = f"not registered: datasets.{dataset}.release.recipes does not name {recipe}", True
+        message, valid = f"not registered: datasets.{dataset}.release.recipes does not name {recipe}", True
         try:
             rules.check(dataset, workspace.params.recipes(dataset))
         except ConfigError as error:  # a mistyped name: nothing might ever be registered
-            message, known = f"not registered: {error}", False
-        (context.log.info if known else context.log.error)(message)
-        result = dg.AssetCheckResult(passed=known, check_name=GATE.name, metadata={"verdict": message})
+            message, valid = f"not registered: {error}", False
+        (context.log.info if valid else context.log.error)(message)
+        result = dg.AssetCheckResult(passed=valid, check_name=GATE.name, metadata={"verdict": message})
         return {"champion": False, "gate": message}, [result]
-    own = candidate(workspace, dataset, recipe, context.run_id)
+    packed = candidate(workspace, dataset, recipe, context.run_id)
     check_up_to_date(workspace, dataset, recipe)  # data and settings were read as its origin after it was packed
     with client_of(workspace) as client:
-        released = register(client, tracking.artifacts, own)
+        released = register(client, tracking.artifacts, packed)
     keep_acceptance(workspace, dataset)
     (context.log.error if released.refused else context.log.info)(released.message)
     shown: dict[str, Any] = {"verdict": released.message}

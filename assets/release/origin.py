@@ -42,7 +42,7 @@ def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "
     """Return the origin of the packed model of an experiment; ``dagster_run`` is empty on the command line."""
     code, raw = git.project_checkout(workspace.root), workspace.data / dataset / "raw.dvc"
     corpus = workspace.folder("corpus", dataset)
-    files, left_out = _edited(workspace.root, [*_EDITED, raw.relative_to(workspace.root).as_posix()])
+    files, left_out = _read_edited(workspace.root, [*_EDITED, raw.relative_to(workspace.root).as_posix()])
     tags = {
         "git": code.commit,
         "git_changed": replace(code, left_out={**left_out, **code.left_out}).changes,
@@ -59,12 +59,12 @@ def origin(workspace: Workspace, dataset: str, recipe: str, dagster_run: str = "
     return Origin(tags, files)
 
 
-def _edited(root: Path, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the content of those files that exist; and of those that may hold a secret, instead, why they do."""
-    found = {name: (root / name).read_bytes() for name in names if (root / name).is_file()}
-    secret = {name: why for name, content in found.items() if (why := why_confidential(name, content))}
-    kept = {name: content for name, content in found.items() if name not in secret}
-    return {name: content.decode("utf-8", "surrogateescape") for name, content in kept.items()}, secret
+def _read_edited(root: Path, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the contents of the files that exist, and the reason for each that is left out as it may hold a secret."""
+    contents = {name: (root / name).read_bytes() for name in names if (root / name).is_file()}
+    secret = {name: why for name, content in contents.items() if (why := why_confidential(name, content))}
+    public = {name: content for name, content in contents.items() if name not in secret}
+    return {name: content.decode("utf-8", "surrogateescape") for name, content in public.items()}, secret
 
 
 def _pages(dagster_run: str, dataset: str, recipe: str) -> dict[str, str]:
@@ -96,7 +96,7 @@ def _md5(raw: Path) -> str:
 
 def _artefacts(workspace: Workspace, dataset: str, recipe: str) -> dict[str, dict[str, object]]:
     """Return digest, fingerprint and settings of every artefact of the experiment."""
-    found: dict[str, dict[str, object]] = {}
+    artefacts: dict[str, dict[str, object]] = {}
     for name in STAGES:
         folder = workspace.folder(name, dataset, recipe)
         try:
@@ -105,8 +105,8 @@ def _artefacts(workspace: Workspace, dataset: str, recipe: str) -> dict[str, dic
             continue
         made = read_made(folder)
         facts: dict[str, object] = {"digest": digest, "fingerprint": made.fingerprint, "settings": made.settings}
-        kept = {"refreshed": made.refreshed, "extended": bool(made.facts.get(EXTENDED_FROM))}
-        found[name] = facts | {fact: True for fact, holds in kept.items() if holds}
+        flags = {"refreshed": made.refreshed, "extended": bool(made.facts.get(EXTENDED_FROM))}
+        artefacts[name] = facts | {fact: True for fact, holds in flags.items() if holds}
         if STAGES[name].needs_source:
-            found[name]["source"] = made.facts.get("source")
-    return found
+            artefacts[name]["source"] = made.facts.get("source")
+    return artefacts

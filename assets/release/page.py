@@ -31,7 +31,7 @@ title and score of the best labels. Ask it: `xc predict --dataset {dataset} "som
 Aliases: `champion` is served, `challenger` passed the gate last, `previous` was champion before. Every version says
 where it comes from: `xc lineage VERSION --dataset {dataset}`."""
 _BY_HAND: Final = "**Promoted by hand** by"
-_LONGEST: Final = 300
+_MAX_TAG_SHOWN: Final = 300
 """Characters of a tag that a page shows; MLflow stores 5,000 of a page."""
 _HEADLINE: Final = ("P_at_1", "P_at_5", "PSP_at_1", "PSP_at_5")
 ORIGIN: Final = {
@@ -67,11 +67,11 @@ def page(workspace: Workspace, dataset: str, recipe: str) -> Page:
     from xc_core.chain.reports import write_report
     from xc_core.metrics.evaluation import Evaluation
 
-    found = workspace.open(Evaluation, dataset, recipe)
+    evaluation = workspace.open(Evaluation, dataset, recipe)
     settings = flat({"recipe": recipe, **_settings(workspace, dataset, recipe)})
-    files = [*pictures(found.folder), found.report_file, write_report(workspace, dataset, recipe)]
+    files = [*pictures(evaluation.folder), evaluation.report_file, write_report(workspace, dataset, recipe)]
     note = f"The model of recipe `{recipe}` for `{dataset}`, packed and registered as `{model_name(dataset)}`."
-    return Page(figures(found.report), settings, files, DataVersion.of(workspace, dataset), note)
+    return Page(figures(evaluation.report), settings, files, DataVersion.of(workspace, dataset), note)
 
 
 def _settings(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
         out |= {
             f"{name}_{end}": float(value) for end, value in zip(("low", "high"), ends, strict=True) if value is not None
         }
-    for name, own in report.get("bins", {}).items():
-        if own.get("recall_at_5") is not None:
-            out[f"{name}_recall_at_5"] = float(own["recall_at_5"])
+    for name, bin_figures in report.get("bins", {}).items():
+        if bin_figures.get("recall_at_5") is not None:
+            out[f"{name}_recall_at_5"] = float(bin_figures["recall_at_5"])
     return out | {f"index_recall_{name}": float(value) for name, value in report.get("index_recall", {}).items()}
 
 
@@ -112,9 +112,11 @@ def log_page(client: Any, run_id: str, model_id: str, page: Page, origin: Origin
         client.log_artifacts(run_id, str(scratch), FOLDER)
 
 
-def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdict, run: Logged | None = None) -> str:
+def description(
+    recipe: str, content: Page, tags: Mapping[str, str], verdict: Verdict, run: Logged | None = None
+) -> str:
     """Return the description of a version with these tags, in Markdown; ``run`` has its report and its plots."""
-    metrics = own.metrics
+    metrics = content.metrics
     rows = [
         f"| {titled(name)} | {metrics[name]:.2f} | {_interval(metrics, name)} |"
         for name in _HEADLINE
@@ -122,28 +124,28 @@ def description(recipe: str, own: Page, tags: Mapping[str, str], verdict: Verdic
     ]
     parts = [f"Recipe `{recipe}`. Figures on test documents, in percent.", ""]
     parts += ["| metric | value | 95 % interval |", "| --- | ---: | --- |", *map(_spaced, rows), ""]
-    parts += [*_report(own, run), *_origin(tags)]
+    parts += [*_report_links(content, run), *_origin_lines(tags)]
     parts += ["", f"**Gate**: {escaped(verdict.documents)}", "", *map(_spaced, verdict.table().splitlines())]
     parts += ["", overruled(tags)] if "overruled_because" in tags else []
-    parts += ["", mlflow_plots(run.run, map(own.place, own.plots))] if run else []
+    parts += ["", mlflow_plots(run.run, map(content.place, content.plots))] if run else []
     return "\n".join(parts)
 
 
 def overruled(tags: Mapping[str, str]) -> str:
     """Return who overruled the gate, when and why, in Markdown; ``tags`` are those of ``xc promote --reason``."""
-    who, when, why = (tags[f"overruled_{name}"] for name in ("by", "at", "because"))
-    return f"{_BY_HAND} {escaped(who)}, {when}: {escaped(_shortened(why))}"
+    who, when, reason = (tags[f"overruled_{name}"] for name in ("by", "at", "because"))
+    return f"{_BY_HAND} {escaped(who)}, {when}: {escaped(_shortened(reason))}"
 
 
-def with_reason(shown: str, tags: Mapping[str, str]) -> str:
+def with_reason(text: str, tags: Mapping[str, str]) -> str:
     """Return the page of a version with ``overruled`` at its top, in place of an earlier reason: tags have one too."""
-    rest = re.sub(rf"^{re.escape(_BY_HAND)} .*\n*", "", shown, flags=re.MULTILINE)
+    rest = re.sub(rf"^{re.escape(_BY_HAND)} .*\n*", "", text, flags=re.MULTILINE)
     return f"{overruled(tags)}\n\n{rest}".strip()
 
 
-def _report(own: Page, run: Logged | None) -> list[str]:
+def _report_links(content: Page, run: Logged | None) -> list[str]:
     """Return the link to the HTML report in the model's run."""
-    pages = [path.name for path in own.plots if path.suffix == ".html"]
+    pages = [path.name for path in content.plots if path.suffix == ".html"]
     return [f"- report: {markdown(name, mlflow_own(run.experiment, run.run, name))}" for name in pages] if run else []
 
 
@@ -154,10 +156,10 @@ def _spaced(row: str) -> str:
 
 def _shortened(text: str) -> str:
     """Return the beginning of a long text, such as a list of changed files; the tag has more of it."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_TAG_SHOWN else f"{text[:_MAX_TAG_SHOWN]}..."
 
 
-def _origin(tags: Mapping[str, str]) -> list[str]:
+def _origin_lines(tags: Mapping[str, str]) -> list[str]:
     lines = [
         f"- {title}: {markdown(_shortened(tags[name]), tags.get(f'{name}_url'))}"
         for name, title in ORIGIN.items()

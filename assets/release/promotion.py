@@ -37,16 +37,16 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     from assets.release.registry import JUDGED_ON
 
     workspace = Workspace.find()
-    _check_asked(workspace, dataset, recipe, version, reason)
+    _check_arguments(workspace, dataset, recipe, version, reason)
     if repair and (recipe is not None or reason is not None):
         raise UsageError("--repair with --recipe or --reason", expected="--version at most", do="drop the others")
     name = versions.model_name(dataset)
-    with client_of(workspace, reads=recipe is None) as client:
+    with client_of(workspace, reads=recipe is None, logs=recipe is not None or repair) as client:
         if repair:
             click.echo(repaired(workspace, client, dataset, version))
             return
         if recipe is not None:
-            version = _released(workspace, client, dataset, recipe, reason)
+            version = _release(workspace, client, dataset, recipe, reason)
         else:
             version = _challenger(client, dataset) if version is None else version
             versions.check_version(client, name, version)
@@ -58,7 +58,7 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
         click.echo(f"note: the gate judged it on {judged}", err=True)
 
 
-def _check_asked(
+def _check_arguments(
     workspace: Workspace, dataset: str, recipe: str | None, version: int | None, reason: str | None
 ) -> None:
     if recipe is not None and version is not None:
@@ -88,38 +88,38 @@ def by_hand(
     from assets.release.page import with_reason
 
     name = versions.model_name(dataset)
-    found = client.get_model_version(name, str(version))
-    state = found.tags.get(registry.GATE, "has not seen")
-    if state != registry.PASSED and not reason and not _serves(client, name, version):
-        failed = found.tags.get("gate_failed")
+    info = client.get_model_version(name, str(version))
+    state = info.tags.get(registry.GATE, "has not seen")
+    if state != registry.PASSED and not reason and not _is_or_was_champion(client, name, version):
+        failed = info.tags.get("gate_failed")
         raise RefusedError(
             f"version {version}, which the gate {state}" + (f" ({failed})" if failed else ""),
             expected="a version that passed the gate, or a reason to overrule it",
             do=f'xc promote --dataset {dataset} --version {version} --reason "WHY"',
         )
-    versions.check_opens(found)
+    versions.check_opens(info)
     who, when = person(workspace.root), datetime.now(UTC).isoformat(timespec="seconds")
     tags = {"promoted_by": who, "promoted_at": when}
     if reason:  # a later promotion without one leaves these
         tags |= {"overruled_by": who, "overruled_at": when, "overruled_because": reason.strip()}
     with moving(workspace, dataset):
-        moved = judged is not None and not aliases.same_version(
+        champion_changed = judged is not None and not aliases.same_version(
             judged.champion, aliases.version_of(client, name, aliases.CHAMPION)
         )
-        if moved and not reason:
+        if champion_changed and not reason:
             return False
         versions.set_tags(client, name, version, tags)
         if reason:
             start_again(client, name, version)
-            versions.set_page(client, name, version, with_reason(found.description or "", tags))
+            versions.set_page(client, name, version, with_reason(info.description or "", tags))
         aliases.set_champion(client, name, version)
     return True
 
 
-def _serves(client: Any, name: str, version: int) -> bool:
-    """Return True if the version is champion, or was before."""
-    found = (aliases.version_of(client, name, alias) for alias in (aliases.CHAMPION, aliases.PREVIOUS))
-    return version in {int(one.version) for one in found if one is not None}
+def _is_or_was_champion(client: Any, name: str, version: int) -> bool:
+    """Return True if the version is the champion or the previous champion."""
+    served = (aliases.version_of(client, name, alias) for alias in (aliases.CHAMPION, aliases.PREVIOUS))
+    return version in {int(info.version) for info in served if info is not None}
 
 
 def _challenger(client: Any, dataset: str) -> int:
@@ -132,7 +132,7 @@ def _challenger(client: Any, dataset: str) -> int:
     return int(challenger.version)
 
 
-def _released(workspace: Workspace, client: Any, dataset: str, recipe: str, reason: str | None) -> int:
+def _release(workspace: Workspace, client: Any, dataset: str, recipe: str, reason: str | None) -> int:
     """Register a recipe's packed model, if it is up to date, and promote it if it passes the gate; return its version.
 
     It is judged again if another version became champion meanwhile.
@@ -143,10 +143,10 @@ def _released(workspace: Workspace, client: Any, dataset: str, recipe: str, reas
 
     check_up_to_date(workspace, dataset, recipe)
     record(workspace, dataset, recipe)
-    own = replace(candidate(workspace, dataset, recipe), auto=False)
+    packed = replace(candidate(workspace, dataset, recipe), auto=False)
     check_up_to_date(workspace, dataset, recipe)  # data and settings were read as its origin after the first check
     while True:
-        released = registry.register(client, mlflow_settings(workspace.root).artifacts, own)
+        released = registry.register(client, mlflow_settings(workspace.root).artifacts, packed)
         keep_acceptance(workspace, dataset)
         if (verdict := released.verdict) is not None and not verdict.passed and not reason:
             raise verdict.refusal(dataset, released.version)
@@ -163,8 +163,8 @@ def record(workspace: Workspace, dataset: str, recipe: str) -> None:
     from assets.resources import Dvc
 
     dvc, raw = Dvc.of(workspace.root), workspace.raw(dataset)
-    there = {name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()}
-    complete = [name for name in STAGES if there.issuperset({name, *STAGES[name].deps})]
+    present = {name for name in STAGES if workspace.folder(name, dataset, recipe).is_dir()}
+    complete = [name for name in STAGES if present.issuperset({name, *STAGES[name].deps})]
     if raw.is_dir():
         dvc.track_source(raw)
     else:
@@ -180,7 +180,7 @@ def rollback(dataset: str) -> None:
 
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name
-    with client_of(workspace, reads=True) as client:
-        now, before = aliases.roll_back(client, dataset, partial(moving, workspace, dataset))
-    click.echo(f"models:/{versions.model_name(dataset)}@champion is version {now} again (instead of {before})")
+    with client_of(workspace, reads=True, logs=False) as client:
+        current, replaced = aliases.roll_back(client, dataset, partial(moving, workspace, dataset))
+    click.echo(f"models:/{versions.model_name(dataset)}@champion is version {current} again (instead of {replaced})")
     write_pointer(workspace, dataset)

@@ -117,31 +117,34 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     """
     name = model_name(candidate.dataset)
     with _registering(client, candidate):
-        known = registered(client, name, candidate.digest, artifact_root)
+        existing = registered(client, name, candidate.digest, artifact_root)
         champion = version_of(client, name, CHAMPION)
-        version = _new_version(client, artifact_root, candidate) if known is None else int(known.version)
+        version = _new_version(client, artifact_root, candidate) if existing is None else int(existing.version)
     if champion is not None and version == int(champion.version):
-        if not _moved(client, candidate, version, champion):
+        if not _move_aliases(client, candidate, version, champion):
             return register(client, artifact_root, candidate)
         return Released(version, True, f"version {version} is champion: it is already", champion=champion)
-    own = known or client.get_model_version(name, str(version))
-    verdict, champion = _judged(client, name, candidate, own, champion)
-    _record(client, version, candidate, verdict, candidate.tags if known is None else known.tags)
+    info = existing or client.get_model_version(name, str(version))
+    verdict, champion = _judge(client, name, candidate, info, champion)
+    _record_verdict(client, version, candidate, verdict, candidate.tags if existing is None else existing.tags)
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict, champion)
-    taken_out = known is not None and ROLLED_BACK in known.tags
+    taken_out = existing is not None and ROLLED_BACK in existing.tags
     waits = taken_out or not candidate.auto
-    if not _moved(client, candidate, version, champion, to_champion=not waits):  # recording a verdict takes seconds
+    # recording a verdict takes seconds, so the champion may be another one now
+    if not _move_aliases(client, candidate, version, champion, to_champion=not waits):
         return register(client, artifact_root, candidate)
     if waits:
-        why = f"it was rolled back on {known.tags[ROLLED_BACK]}" if known and taken_out else verdict.summary
+        reason = f"it was rolled back on {existing.tags[ROLLED_BACK]}" if existing and taken_out else verdict.summary
         do = f"xc promote --dataset {candidate.dataset} --version {version} makes it champion"
-        return Released(version, False, f"version {version} is challenger: {why}; {do}", verdict, champion)
+        return Released(version, False, f"version {version} is challenger: {reason}; {do}", verdict, champion)
     text = verdict.summary if champion is not None else f"the first one, judged on {verdict.documents}"
     return Released(version, True, f"version {version} is champion: {text}", verdict, champion)
 
 
-def _moved(client: Any, candidate: Candidate, version: int, champion: Any | None, *, to_champion: bool = False) -> bool:
+def _move_aliases(
+    client: Any, candidate: Candidate, version: int, champion: Any | None, *, to_champion: bool = False
+) -> bool:
     """Make a version challenger, and champion too if asked for; return False if ``champion`` is another one now.
 
     All aliases are changed under one lock: ``replaced`` gives a new version those that it has read there.
@@ -156,20 +159,22 @@ def _moved(client: Any, candidate: Candidate, version: int, champion: Any | None
         return True
 
 
-def _judged(client: Any, name: str, candidate: Candidate, own: Any, champion: Any | None) -> tuple[Verdict, Any | None]:
+def _judge(client: Any, name: str, candidate: Candidate, info: Any, champion: Any | None) -> tuple[Verdict, Any | None]:
     """Ask the gate, and ask again if another version became champion meanwhile: judging takes minutes.
 
     Returns its verdict and the champion that it compared the model with.
     """
     while True:
-        verdict = candidate.judge(own, champion)
-        before, champion = champion, version_of(client, name, CHAMPION)
-        if same_version(before, champion):
+        verdict = candidate.judge(info, champion)
+        compared, champion = champion, version_of(client, name, CHAMPION)
+        if same_version(compared, champion):
             return verdict, champion
 
 
-def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, known: Mapping[str, str]) -> None:
-    """Write what the gate said on the page of the version, whose other tags are ``known``."""
+def _record_verdict(
+    client: Any, version: int, candidate: Candidate, verdict: Verdict, version_tags: Mapping[str, str]
+) -> None:
+    """Write what the gate said on the page of the version, whose other tags are ``version_tags``."""
     name, failed = model_name(candidate.dataset), ", ".join(line.name for line in verdict.failed)
     tags = {
         GATE: PASSED if verdict.passed else "refused",
@@ -182,27 +187,27 @@ def _record(client: Any, version: int, candidate: Candidate, verdict: Verdict, k
     run = client.get_model_version(name, str(version)).run_id
     experiment = experiment_of(client, run)
     logged = None if experiment is None else Logged(experiment, run)
-    set_page(client, name, version, description(candidate.recipe, candidate.page, known, verdict, logged))
+    set_page(client, name, version, description(candidate.recipe, candidate.page, version_tags, verdict, logged))
 
 
 def registered(client: Any, name: str, digest: str, artifact_root: str) -> Any | None:
     """Return the newest version of a model, by its digest, whose files are whole and of this project, or None."""
-    found = versions_of(client, name, digest)
-    return next((one for one in found if own_folder(one, artifact_root) is not None), None)
+    versions = versions_of(client, name, digest)
+    return next((version for version in versions if own_folder(version, artifact_root) is not None), None)
 
 
 @contextmanager
 def _registering(client: Any, candidate: Candidate) -> Iterator[None]:
     """Hold the lock of those who register a model; clear up after one that failed now, or was killed before.
 
-    Nobody who lives registers a model of the dataset in this project then.
+    While the lock is held, no other process registers a model of the dataset in this project.
     """
     with candidate.registering():
         try:
             _clear_up(client, candidate.under_way)
         except Exception as error:  # as of a store that lets nobody delete
-            left = f"files of a registration of {candidate.dataset} that was not completed"
-            report(f"note: {left} stay in MLflow ({first_line(error)})")
+            leftovers = f"files of a registration of {candidate.dataset} that was not completed"
+            report(f"note: {leftovers} stay in MLflow ({first_line(error)})")
         try:
             yield
         except Exception:
@@ -219,25 +224,25 @@ def _clear_up(client: Any, under_way: Path | None) -> None:
     if under_way is None:
         return
     try:
-        experiment, mark, place = json.loads(under_way.read_text("utf-8"))
+        experiment, mark, written_at = json.loads(under_way.read_text("utf-8"))
     except FileNotFoundError:
         return
     except (ValueError, TypeError):  # a damaged file, which names no run
         drop(under_way)
         return
-    runs = client.search_runs([experiment], f"tags.`{_MARK}` = '{mark}'") if place == str(under_way) else []
+    runs = client.search_runs([experiment], f"tags.`{_MARK}` = '{mark}'") if written_at == str(under_way) else []
     for run in runs:
         if run.info.status == "RUNNING":
             client.set_terminated(run.info.run_id, "KILLED")
         if not client.search_model_versions(f"run_id = '{run.info.run_id}'"):
-            made = f"source_run_id = '{run.info.run_id}'"
-            for model in client.search_logged_models([experiment], filter_string=made):
+            of_run = f"source_run_id = '{run.info.run_id}'"
+            for model in client.search_logged_models([experiment], filter_string=of_run):
                 delete_model(client, model)
     drop(under_way)
 
 
 @contextmanager
-def _marked(experiment: str, candidate: Candidate) -> Iterator[dict[str, str]]:
+def _marking_run(experiment: str, candidate: Candidate) -> Iterator[dict[str, str]]:
     """Yield a tag for the run of a registration, by which the next one finds it if this process is killed."""
     if candidate.under_way is None:
         yield {}
@@ -257,7 +262,7 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
 
     name = model_name(candidate.dataset)
     experiment = experiment_id(client, artifact_root, candidate.dataset)
-    with _marked(experiment, candidate) as mark:
+    with _marking_run(experiment, candidate) as mark:
         tags = candidate.tags | mark
         with mlflow.start_run(experiment_id=experiment, run_name=f"model {candidate.recipe}", tags=tags) as run:
             info = mlflow.pyfunc.log_model(
@@ -288,8 +293,8 @@ def _check_logged(client: Any, name: str, version: int, candidate: Candidate) ->
     """
     folder = download(client.get_model_version(name, str(version)))
     if artifacts.verify(folder, kind="model").digest() == candidate.digest:
-        whole = folder.parents[1]
-        for path in (*whole.rglob("*"), whole, *whole.parents[:4]):  # MLflow makes up to four folders above it
+        home = folder.parents[1]
+        for path in (*home.rglob("*"), home, *home.parents[:4]):  # MLflow makes up to four folders above it
             synced(path)
         set_tags(client, name, version, {AROUND: digest_around(folder)})
         return
@@ -312,14 +317,14 @@ def replaced(client: Any, artifact_root: str, candidate: Candidate, old: Any) ->
     if old.description:
         client.update_model_version(old.name, str(version), old.description)
     with candidate.moving():
-        before = {alias: version_of(client, old.name, alias) for alias in (CHAMPION, CHALLENGER, PREVIOUS)}
-        held = {alias for alias, one in before.items() if one is not None and one.version == old.version}
-        if CHAMPION in held:
+        targets = {alias: version_of(client, old.name, alias) for alias in (CHAMPION, CHALLENGER, PREVIOUS)}
+        aliases = {alias for alias, target in targets.items() if target is not None and target.version == old.version}
+        if CHAMPION in aliases:
             set_champion(client, old.name, version)  # which makes the damaged version previous
-            if before[PREVIOUS] is None:
+            if targets[PREVIOUS] is None:
                 client.delete_registered_model_alias(old.name, PREVIOUS)
             else:
-                client.set_registered_model_alias(old.name, PREVIOUS, before[PREVIOUS].version)
-        for alias in sorted(held - {CHAMPION}):
+                client.set_registered_model_alias(old.name, PREVIOUS, targets[PREVIOUS].version)
+        for alias in sorted(aliases - {CHAMPION}):
             client.set_registered_model_alias(old.name, alias, str(version))
     return version

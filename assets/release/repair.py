@@ -38,13 +38,13 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
         return f"version {old.version} of {name} is whole; the files around its packed model are recorded as they are"
     digest = old.tags.get("bundle", "")
     for recipe in workspace.params.recipes(dataset):
-        found = None
+        packed = None
         with suppress(MissingError, CorruptError):  # the model of another recipe may be damaged or half there
-            found = read_manifest(workspace.folder("model", dataset, recipe)).digest()
-        if found == digest:
-            own = candidate(workspace, dataset, recipe)  # raises CorruptError if this copy is damaged too
-            own = replace(own, origin=_recorded(client, dataset, old) or own.origin)
-            version = registry.replaced(client, artifact_root, own, old)
+            packed = read_manifest(workspace.folder("model", dataset, recipe)).digest()
+        if packed == digest:
+            replacement = candidate(workspace, dataset, recipe)  # raises CorruptError if this copy is damaged too
+            replacement = replace(replacement, origin=_recorded_origin(client, dataset, old) or replacement.origin)
+            version = registry.replaced(client, artifact_root, replacement, old)
             return f"version {version} of {name} replaces version {old.version}, with the same content"
     model = f"data/{dataset}/{old.tags.get('recipe', 'RECIPE')}/model"
     raise MissingError(
@@ -67,7 +67,7 @@ def _to_repair(client: Any, name: str, number: int | None) -> Any:
     return champion
 
 
-def _recorded(client: Any, dataset: str, old: Any) -> Origin | None:
+def _recorded_origin(client: Any, dataset: str, old: Any) -> Origin | None:
     """Return the origin of a version, the same for the one that replaces it; None if it is damaged or gone.
 
     The project may have other code, settings and data by now, from which the model cannot be made again.

@@ -37,10 +37,11 @@ class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
         parameter that is None (null in JSON), which MLflow lets through, has its default.
         MLflow takes inputs, parameters and outputs of the served model from these type hints.
         """
-        asked = {name: value for name, value in (params or {}).items() if value is not None}
-        tail = float(asked.get("tail", OWN_TAIL))
-        found = self.predictor.predict(list(model_input), int(asked.get("k", 5)), None if tail == OWN_TAIL else tail)
-        return [[Label(uid=one.uid, title=one.title, score=one.score).model_dump() for one in row] for row in found]  # type: ignore[misc]
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        tail = float(given.get("tail", OWN_TAIL))
+        found = self.predictor.predict(list(model_input), int(given.get("k", 5)), None if tail == OWN_TAIL else tail)
+        rows = [[Label(uid=label.uid, title=label.title, score=label.score) for label in row] for row in found]
+        return [[label.model_dump() for label in row] for row in rows]  # type: ignore[misc]
 
 
 set_model(Labels())

@@ -99,7 +99,7 @@ def check_files(version: Any, folder: Path, digest: str) -> None:
 
 
 def lasting(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags of a version that one which replaces it has too; MLflow writes other files around its model."""
+    """Return the tags that a replacement takes over: not ``AROUND``, as MLflow writes other files around its model."""
     return {name: value for name, value in tags.items() if name != AROUND}
 
 
@@ -152,10 +152,10 @@ def download(version: Any) -> Path:
     from mlflow.exceptions import MlflowException
     from ruamel.yaml import YAMLError
 
-    uri, copied, place = f"models:/{version.name}/{version.version}", None, version.source
+    uri, copied, location = f"models:/{version.name}/{version.version}", None, version.source
     try:
         copied = destination(uri, dataset_of(version.name), version.version)
-        place = (files := repository(uri)).artifact_uri
+        location = (files := repository(uri)).artifact_uri
         folder = Path(files.download_artifacts("", dst_path=copied))
         return folder / "artifacts" / bundle_name(folder)
     except (OSError, MlflowException) as error:
@@ -165,7 +165,7 @@ def download(version: Any) -> Path:
             raise
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",
-            expected=f"the files in {hide_secrets(place)}",
+            expected=f"the files in {hide_secrets(location)}",
             do=repair_command(version),
         ) from error
     except (YAMLError, ValueError, LookupError, TypeError) as error:
@@ -178,16 +178,16 @@ def download(version: Any) -> Path:
 
 def experiment_of(client: Any, run: str | None) -> str | None:
     """Return the id of the experiment that a run belongs to; None if the run is gone, as after ``mlflow gc``."""
-    found = None
+    found_run = None
     if run:
         with if_there():
-            found = client.get_run(run)
-    return None if found is None else str(found.info.experiment_id)
+            found_run = client.get_run(run)
+    return None if found_run is None else str(found_run.info.experiment_id)
 
 
 @contextmanager
 def if_there() -> Iterator[None]:
-    """End the block without an error at what MLflow does not have, or has deleted; other errors are raised."""
+    """Ignore an error of MLflow in the block if something does not exist or was deleted; raise other errors."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -211,11 +211,11 @@ def check_version(client: Any, name: str, version: int) -> None:
     except MlflowException as error:
         if not is_absent(error):
             raise
-        have = numbers_of(client, name)
+        numbers = numbers_of(client, name)
         raise MissingError(
             f"no version {version} of {name}",
-            expected=one_of(have) if have else "a registered version; there is none yet",
-            do="name one that is there" if have else f"register one: {register_command(name)}",
+            expected=one_of(numbers) if numbers else "a registered version; there is none yet",
+            do="name one that is there" if numbers else f"register one: {register_command(name)}",
         ) from error
 
 
@@ -234,8 +234,8 @@ def numbers_of(client: Any, name: str) -> list[int]:
 
 def versions_of(client: Any, name: str, digest: str) -> list[Any]:
     """Return all versions of a model, by its digest, the newest first."""
-    found = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
-    return sorted(found, key=lambda version: int(version.version), reverse=True)
+    versions = client.search_model_versions(f"name = '{name}' and tags.bundle = '{digest}'")
+    return sorted(versions, key=lambda version: int(version.version), reverse=True)
 
 
 def registry_is_new(client: Any) -> bool:

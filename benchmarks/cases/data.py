@@ -40,8 +40,8 @@ def reading(world: World) -> list[Row]:
         return []
 
     def ours() -> None:
-        with tempfile.TemporaryDirectory() as folder, building(Path(folder) / "corpus", kind="corpus") as at:
-            ingest(raw, at, IngestConfig())
+        with tempfile.TemporaryDirectory() as folder, building(Path(folder) / "corpus", kind="corpus") as target:
+            ingest(raw, target, IngestConfig())
 
     def theirs() -> int:
         size = 0
@@ -142,8 +142,8 @@ def _large() -> list[Row]:
     )
     ids = random.integers(labels // 2, labels, (size, 100)).astype(np.int32)
     docs, positives = truth.pairs()
-    found = random.random(len(docs)) < 0.6
-    ids[docs[found], random.integers(0, 100, int(found.sum()))] = positives[found]
+    hit = random.random(len(docs)) < 0.6
+    ids[docs[hit], random.integers(0, 100, int(hit.sum()))] = positives[hit]
     short, weights = Shortlist(ids, np.zeros(ids.shape, np.float32)), 1 + 20 * random.random(labels)
     figures = per_document(short, truth, weights)
     table = columns(figures, list(figures.num))
@@ -175,14 +175,14 @@ def _large() -> list[Row]:
 def _scipy(short: Shortlist, truth: LabelMatrix, weights: F64) -> list[F64]:
     """P@k, nDCG@k and PSP@k for k = 1, 3, 5 and R@100 as pyxclib finds them: products of sparse matrices."""
     data = np.ones(len(truth.indices))
-    known = sparse.csr_matrix((data, truth.indices, truth.indptr), truth.shape)
+    positives = sparse.csr_matrix((data, truth.indices, truth.indptr), truth.shape)
     indptr = np.arange(len(short) + 1) * short.k
-    places = np.tile(np.arange(1.0, short.k + 1), len(short))
-    hits = sparse.csr_matrix((places, short.ids_NK.ravel(), indptr), truth.shape).multiply(known).tocsr()
-    at, gains = hits.data, weights[hits.indices]
+    ranks = np.tile(np.arange(1.0, short.k + 1), len(short))
+    hits = sparse.csr_matrix((ranks, short.ids_NK.ravel(), indptr), truth.shape).multiply(positives).tocsr()
+    hit_ranks, gains = hits.data, weights[hits.indices]
     docs = np.repeat(np.arange(len(short)), np.diff(hits.indptr))
     out: list[Any] = []
     for k in KS:
-        for values in (np.ones(len(at)), 1 / np.log2(at + 1), gains):
-            out.append(np.bincount(docs, np.where(at <= k, values, 0.0), minlength=len(short)))
+        for values in (np.ones(len(hit_ranks)), 1 / np.log2(hit_ranks + 1), gains):
+            out.append(np.bincount(docs, np.where(hit_ranks <= k, values, 0.0), minlength=len(short)))
     return [*out, np.bincount(docs, minlength=len(short)) / np.maximum(truth.counts_N, 1)]

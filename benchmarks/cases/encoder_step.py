@@ -21,8 +21,8 @@ def m1(world: World) -> list[Row]:
     """A step of M1 of ``ngame``, against one that computes all layers, in passes that are full."""
     ours, full = _task(world), _task(world)
     ours.keep_states(world.corpus.folder, timed=1)
-    whole = _task(world)
-    for task in (full, whole):
+    all_layers = _task(world)
+    for task in (full, all_layers):
         task.encoder.pass_cost = None
     full.keep_states(world.corpus.folder, timed=1)
     docs = ours.batches(0)[0]
@@ -40,7 +40,7 @@ def m1(world: World) -> list[Row]:
             note=f"losses {step(ours):.6f} and {step(theirs):.6f}",
         )
 
-    return [row("all layers, full passes", whole), row("full passes", full)]
+    return [row("all layers, full passes", all_layers), row("full passes", full)]
 
 
 def _task(world: World) -> EncoderTask:

@@ -36,7 +36,7 @@ def tree(world: World) -> list[Row]:
     def theirs() -> DecisionTreeRegressor:
         return DecisionTreeRegressor(max_depth=7, random_state=0).fit(features, targets)
 
-    return _fitted_and_asked(what, ours, theirs, features, targets)
+    return _compare_models(what, ours, theirs, features, targets)
 
 
 @case
@@ -52,58 +52,61 @@ def boosting(world: World) -> list[Row]:
         return settings.grow(features, targets, docs)
 
     def theirs() -> GradientBoostingRegressor:
-        made = GradientBoostingRegressor(
+        model = GradientBoostingRegressor(
             n_estimators=30, learning_rate=0.15, max_depth=4, min_samples_leaf=20, subsample=share, random_state=0
         )
-        return made.fit(features, targets)
+        return model.fit(features, targets)
 
-    return _fitted_and_asked(what, ours, theirs, features, targets)
+    return _compare_models(what, ours, theirs, features, targets)
 
 
 @case
 def ranker(world: World) -> list[Row]:
     """The rule of the recipe house against the rule boosted: a fit, the ranking of many texts, of one."""
-    ids, own, positive = _values(world)
+    ids, scores, positive = _values(world)
     inputs = Inputs(tuple(_SCORES), ("label_text", "classifier"))
-    pairs = Pairs(own, positive.astype(np.float32), ids != PAD_ID)
-    trees, ranks = Boosted(depth=4, weight=0.1), find_recipe("house").fusion.rule
-    fitted, other = ranks.fit(inputs, pairs), trees.fit(inputs, pairs)
-    one, some = slice(0, 1), slice(0, 512)
+    pairs = Pairs(scores, positive.astype(np.float32), ids != PAD_ID)
+    boosted, house = Boosted(depth=4, weight=0.1), find_recipe("house").fusion.rule
+    fitted, fitted_boosted = house.fit(inputs, pairs), boosted.fit(inputs, pairs)
+    first, many = slice(0, 1), slice(0, 512)
     what = f"{pairs.filled_NK.sum():,} pairs"
     text = f"one text, {pairs.filled_NK[0].sum():,} candidates"
     return [
         compare(
-            f"fit, {what}", lambda: ranks.fit(inputs, pairs), "boosted", lambda: trees.fit(inputs, pairs), rounds=3
+            f"fit, {what}", lambda: house.fit(inputs, pairs), "boosted", lambda: boosted.fit(inputs, pairs), rounds=3
         ),
         compare(
             "rank, 512 texts",
-            lambda: fitted.rank(ids[some], own[some]),
+            lambda: fitted.rank(ids[many], scores[many]),
             "boosted",
-            lambda: other.rank(ids[some], own[some]),
+            lambda: fitted_boosted.rank(ids[many], scores[many]),
         ),
         compare(
-            f"rank, {text}", lambda: fitted.rank(ids[one], own[one]), "boosted", lambda: other.rank(ids[one], own[one])
+            f"rank, {text}",
+            lambda: fitted.rank(ids[first], scores[first]),
+            "boosted",
+            lambda: fitted_boosted.rank(ids[first], scores[first]),
         ),
     ]
 
 
-def _fitted_and_asked(what: str, ours: Callable[[], Any], theirs: Callable[[], Any], x: F32, y: F64) -> list[Row]:
+def _compare_models(what: str, ours: Callable[[], Any], theirs: Callable[[], Any], x: F32, y: F64) -> list[Row]:
     """Compare the times of fitting and predicting, and the squared errors, of two models."""
-    own, other = ours(), theirs()
-    errors = [float(np.mean((model.predict(x) - y) ** 2)) for model in (own, other)]
+    our_model, their_model = ours(), theirs()
+    errors = [float(np.mean((model.predict(x) - y) ** 2)) for model in (our_model, their_model)]
     note = f"squared error {errors[0]:.6f} and {errors[1]:.6f}"
     return [
         compare(f"fit, {what}", ours, "scikit-learn", theirs, rounds=3, note=note),
-        compare(f"predict, {what}", lambda: own.predict(x), "scikit-learn", lambda: other.predict(x)),
+        compare(f"predict, {what}", lambda: our_model.predict(x), "scikit-learn", lambda: their_model.predict(x)),
     ]
 
 
 def _candidates(world: World) -> tuple[F32, F64, I64]:
     """Return the scores' values, target and document of each pair of a validation document and a candidate."""
-    ids, own, positive = _values(world)
+    ids, scores, positive = _values(world)
     filled = ids != PAD_ID
     docs = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)
-    return own[filled], positive[filled].astype(np.float64), docs[filled]
+    return scores[filled], positive[filled].astype(np.float64), docs[filled]
 
 
 def _values(world: World) -> tuple[I32, F32, Bool]:

@@ -46,15 +46,15 @@ def large_search(world: World) -> list[Row]:
         return exact.search(queries, _K)
 
     graph = Both().build(labels)
-    alone = Shortlist.stack([graph.search(query[None], _K) for query in queries])
-    note = f"recall {recall(alone, batch()):.4f}"
-    own, other = cycle(queries[:, None]), cycle(queries[:, None])
+    one_by_one = Shortlist.stack([graph.search(query[None], _K) for query in queries])
+    note = f"recall {recall(one_by_one, batch()):.4f}"
+    our_queries, their_queries = cycle(queries[:, None]), cycle(queries[:, None])
     what = f"{_K} best of {_LABELS:,} labels"
     return [
         compare(f"{what}, {_QUERIES} queries", batch, "faiss IndexFlatIP", lambda: flat.search(queries, _K)),
         compare(f"{what}, {_QUERIES} queries", batch, "products alone (floor)", products),
         compare(
-            f"{what}, 1 query", lambda: graph.search(next(own), _K), "exact",
-            lambda: exact.search(next(other), _K), rounds=50, note=note,
+            f"{what}, 1 query", lambda: graph.search(next(our_queries), _K), "exact",
+            lambda: exact.search(next(their_queries), _K), rounds=50, note=note,
         ),
     ]  # fmt: skip

@@ -48,20 +48,22 @@ def cells(world: World) -> list[Row]:
     settings = Neighbours()
     nearest = settings.nearest
     ours, exact = Ivf(probes=settings.probes).build(docs), Exact().build(docs)
-    found = recall(ours.search(queries, nearest), exact.search(queries, nearest))
-    what, note = f"{nearest} nearest of {len(docs):,} documents", f"{found:.1%} of the documents"
+    share = recall(ours.search(queries, nearest), exact.search(queries, nearest))
+    what, note = f"{nearest} nearest of {len(docs):,} documents", f"{share:.1%} of the documents"
     return _many_and_one(what, ours.search, "all compared", exact.search, (queries, nearest), note)
 
 
-def _many_and_one(what: str, ours: Search, other: str, theirs: Search, asked: tuple[F32, int], note: str) -> list[Row]:
+def _many_and_one(
+    what: str, ours: Search, other: str, theirs: Search, search_arguments: tuple[F32, int], note: str
+) -> list[Row]:
     """Compare two searches of the k best labels or documents, for all queries at once and for the first alone."""
-    queries, k = asked
-    one = np.ascontiguousarray(queries[:1])
+    queries, k = search_arguments
+    first = np.ascontiguousarray(queries[:1])
     return [
         compare(
             f"{what}, {len(queries):,} queries", lambda: ours(queries, k), other, lambda: theirs(queries, k), note=note
         ),
-        compare(f"{what}, 1 query", lambda: ours(one, k), other, lambda: theirs(one, k), rounds=200),
+        compare(f"{what}, 1 query", lambda: ours(first, k), other, lambda: theirs(first, k), rounds=200),
     ]
 
 
@@ -73,10 +75,10 @@ def answer(world: World) -> list[Row]:
     tokenizer = AutoTokenizer.from_pretrained(str(minilm()))
     model = AutoModel.from_pretrained(str(minilm())).eval()
     labels = torch.from_numpy(world.label_LD[:, : model.config.hidden_size])
-    own, other = cycle(texts), cycle(texts)
+    our_texts, their_texts = cycle(texts), cycle(texts)
 
     def theirs() -> Tensor:
-        batch = tokenizer([next(other)], truncation=True, max_length=64, return_tensors="pt")
+        batch = tokenizer([next(their_texts)], truncation=True, max_length=64, return_tensors="pt")
         with torch.inference_mode():
             vector = torch.nn.functional.normalize(model(**batch).last_hidden_state.mean(1))
             return (vector @ labels.T).topk(5).indices
@@ -84,7 +86,7 @@ def answer(world: World) -> list[Row]:
     return [
         compare(
             f"an answer of {world.recipe}, {len(labels):,} labels",
-            lambda: predictor.predict([next(own)], 5),
+            lambda: predictor.predict([next(our_texts)], 5),
             "transformers and all products with label texts",
             theirs,
             rounds=200,

@@ -24,7 +24,7 @@ from xc_core.losses import Bce
 from xc_core.sampling import All, Documents, NegativeSource
 from xc_core.shapes import spans
 
-_TOGETHER = 2048
+_BLOCK = 2048
 """Tokens, or labels, of a product of a floor: as many as a pass of the encoder, or a block of a step, has."""
 
 
@@ -35,8 +35,8 @@ def clustering(world: World) -> list[Row]:
     rows = []
     for target in (8, 32):
         order, sizes = balanced_clusters(points, target, 0)
-        slow = naive_clusters.balanced(points, target, 0)
-        share = cohesion(points, order, sizes) / naive_clusters.cohesion_of_sums(points, slow)
+        naive = naive_clusters.balanced(points, target, 0)
+        share = cohesion(points, order, sizes) / naive_clusters.cohesion_of_sums(points, naive)
         rows.append(
             compare(
                 f"clusters of {target}, {len(points):,} documents",
@@ -59,9 +59,9 @@ def encoding(world: World) -> list[Row]:
     fast = encoder.without_gradients()
     rows, limit = np.arange(len(texts)), encoder.config.max_length
 
-    def ours(own: Encoder = fast) -> torch.Tensor:
-        with torch.inference_mode(), own.autocast():
-            return encode_rows(own, store, rows).float()
+    def ours(encoder: Encoder = fast) -> torch.Tensor:
+        with torch.inference_mode(), encoder.autocast():
+            return encode_rows(encoder, store, rows).float()
 
     def in_order() -> torch.Tensor:
         with torch.inference_mode():
@@ -82,11 +82,13 @@ def encoding(world: World) -> list[Row]:
 
 def _products(encoder: Encoder, tokens: int) -> None:
     """Multiply as many vectors as there are tokens with the weights of all layers, in the encoder's number format."""
-    layers = [each for name, each in encoder.named_modules() if isinstance(each, torch.nn.Linear) and "layer" in name]
+    layers = [
+        module for name, module in encoder.named_modules() if isinstance(module, torch.nn.Linear) and "layer" in name
+    ]
     with torch.inference_mode(), encoder.autocast():
-        for at in spans(tokens, _TOGETHER):
+        for span in spans(tokens, _BLOCK):
             for layer in layers:
-                layer(torch.ones(at.stop - at.start, layer.in_features))
+                layer(torch.ones(span.stop - span.start, layer.in_features))
 
 
 @case
@@ -96,9 +98,9 @@ def updates(world: World) -> list[Row]:
     gradient = torch.randn(len(touched), world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0))
     rows = []
     for copies in (1, 16):
-        start = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
-        table = LabelTable(start, TableConfig())
-        dense = torch.nn.Parameter(start.clone())
+        initial = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
+        table = LabelTable(initial, TableConfig())
+        dense = torch.nn.Parameter(initial.clone())
         adam = torch.optim.Adam([dense])
 
         def theirs(dense: torch.nn.Parameter = dense, adam: torch.optim.Optimizer = adam) -> None:
@@ -108,7 +110,7 @@ def updates(world: World) -> list[Row]:
 
         rows.append(
             compare(
-                f"{len(touched):,} of {len(start):,} rows",
+                f"{len(touched):,} of {len(initial):,} rows",
                 partial(table.update, touched, gradient, 1.0),
                 "Adam, dense",
                 theirs,
@@ -127,12 +129,12 @@ def all_labels(world: World) -> list[Row]:
     docs = torch.randn(256, world.rows_LD.shape[1], generator=torch.Generator().manual_seed(0), requires_grad=True)
     rows = []
     for copies in (1, 16):
-        start = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
-        wide = LabelMatrix(truth.indptr, truth.indices, len(start))
+        initial = torch.from_numpy(np.tile(world.rows_LD, (copies, 1)))
+        wide = LabelMatrix(truth.indptr, truth.indices, len(initial))
         source = All(positives=0).build(Documents(wide), 0)
         loss = Bce(temperature=0.05, bias=10.0)
-        head = TableHead(LabelTable(start, TableConfig(unit=False)), loss)
-        dense = torch.nn.Parameter(start.clone())
+        head = TableHead(LabelTable(initial, TableConfig(unit=False)), loss)
+        dense = torch.nn.Parameter(initial.clone())
         adam = Adam([dense], lr=0.01)
 
         def theirs(dense: torch.nn.Parameter = dense, adam: Adam = adam, wide: LabelMatrix = wide) -> Tensor:
@@ -144,26 +146,27 @@ def all_labels(world: World) -> list[Row]:
         exact = theirs()
         ours = head.descend(docs, source.pool(batch, 0), batch, 1.0).gradient_BD
         assert ours is not None
-        alike = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), dim=0)
-        what, note = f"256 documents against {len(start):,} labels", f"cosine of the documents' gradients {alike:.6f}"
+        cosine = torch.nn.functional.cosine_similarity(ours.flatten(), exact.flatten(), dim=0)
+        what = f"256 documents against {len(initial):,} labels"
+        note = f"cosine of the documents' gradients {cosine:.6f}"
         rows.append(compare(what, step, "all at once, Adam", theirs, note=note))
-    rows.append(compare(what, step, "its products alone (floor)", partial(_step_products, docs.detach(), start)))
+    rows.append(compare(what, step, "its products alone (floor)", partial(_step_products, docs.detach(), initial)))
     return rows
 
 
 def _step_products(docs_BD: Tensor, rows_LD: Tensor) -> None:
     """Multiply as a step does: scores, gradients of the documents, gradients of the rows."""
-    for at in spans(len(rows_LD), _TOGETHER):
-        scores_BU = docs_BD @ rows_LD[at].T
-        torch.mm(scores_BU, rows_LD[at])
+    for block in spans(len(rows_LD), _BLOCK):
+        scores_BU = docs_BD @ rows_LD[block].T
+        torch.mm(scores_BU, rows_LD[block])
         torch.mm(scores_BU.T, docs_BD)
 
 
 def _dense_step(docs_BD: Tensor, rows: torch.nn.Parameter, adam: Adam, truth: LabelMatrix) -> Tensor:
     """Update all rows by Adam on the BCE of a whole B x L matrix; return the documents' gradient."""
     targets = torch.zeros(len(docs_BD), len(rows))
-    at, labels = truth.pairs()
-    targets[torch.from_numpy(at), torch.from_numpy(labels.astype(np.int64))] = 1.0
+    docs, labels = truth.pairs()
+    targets[torch.from_numpy(docs), torch.from_numpy(labels.astype(np.int64))] = 1.0
     logits = docs_BD @ rows.T / 0.05 - 10.0
     total = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
     gradient, rows.grad = torch.autograd.grad(total / len(docs_BD), [docs_BD, rows])

@@ -70,7 +70,7 @@ def test_no_row_is_removed_while_a_set_is_drawn(
     if by == "command":
         assert xc("acceptance", *TOY).code == 0
     else:
-        monkeypatch.setattr(Judge, "_judged", lambda *given: ([], None))
+        monkeypatch.setattr(Judge, "_compare", lambda *given: ([], None))
         Judge(project, "toy", "ngame")(None, None)
     found = forget(project, "toy", drawn, [])
     assert found.accepted == 1
@@ -89,7 +89,7 @@ def test_no_row_is_removed_while_the_gate_writes_what_it_judges_on(
         return today(own, corpus, folder)
 
     monkeypatch.setattr(AcceptanceSet, "today", meanwhile)
-    monkeypatch.setattr(Judge, "_judged", lambda *given: ([], None))
+    monkeypatch.setattr(Judge, "_compare", lambda *given: ([], None))
     Judge(project, "toy", "ngame")(None, None)
     assert len(busy) == 1
 
@@ -106,7 +106,7 @@ def test_texts_that_a_killed_gate_leaves_are_deleted_by_the_next_command(
         return found
 
     monkeypatch.setattr(AcceptanceSet, "today", killed)
-    monkeypatch.setattr(Judge, "_judged", lambda *given: ([], None))
+    monkeypatch.setattr(Judge, "_compare", lambda *given: ([], None))
     Judge(project, "toy", "ngame")(None, None)
     (left,) = kept.iterdir()
     place = project.state / left.name
@@ -116,7 +116,7 @@ def test_texts_that_a_killed_gate_leaves_are_deleted_by_the_next_command(
 
 
 def test_without_a_document_to_judge_on_the_gate_names_both_reasons(project: Workspace) -> None:
-    (line,), best = Judge(project, "toy", "ngame")._judged(None, None, cast(Any, []))
+    (line,), best = Judge(project, "toy", "ngame")._compare(None, None, cast(Any, []))
     assert (line.passed, best) == (False, None)
     assert "has a label" in line.found
     assert "do not train on" in line.found

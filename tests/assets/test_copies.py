@@ -178,7 +178,7 @@ def test_a_copy_of_an_ended_process_that_this_one_reads_again_is_not_deleted(
     os.utime(copy, (1, 1))
     with started(DOWNLOADER):
         assert copy.is_dir()
-    copies._OURS.pop(copy).close()
+    copies._HELD.pop(copy).close()
     with started(DOWNLOADER):
         assert not copy.exists(), "nobody reads it any more"
 
@@ -189,7 +189,7 @@ def test_a_copy_that_is_read_again_is_the_youngest(
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
     first, second, third = (Path(str(copies.destination("", "other", str(number)))) for number in range(3))
     for folder in (first, second, third):
-        copies._OURS.pop(folder).close()
+        copies._HELD.pop(folder).close()
         os.utime(folder, (1, 1))
     copies.hold(first)
     copies.destination("", "other", "4")
@@ -205,16 +205,16 @@ def test_a_copy_of_another_user_is_locked_though_its_time_cannot_be_set(
     copy.mkdir(parents=True)
     monkeypatch.setattr(os, "utime", failing(PermissionError()))
     copies.hold(copy)
-    assert copy in copies._OURS
-    copies._OURS.pop(copy).close()
+    assert copy in copies._HELD
+    copies._HELD.pop(copy).close()
 
 
 def test_files_of_no_copy_need_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
-    before = dict(copies._OURS)
+    before = dict(copies._HELD)
     for path in (tmp_path / "data", tmp_path / ".xc" / "models" / "toy" / "gone", Path("/elsewhere")):
         copies.hold(path)
-    assert before == copies._OURS
+    assert before == copies._HELD
 
 
 def test_outside_a_project_copies_go_with_their_process(tmp_path: Path) -> None:

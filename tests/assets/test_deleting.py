@@ -242,7 +242,7 @@ def test_no_version_is_deleted_while_one_is_registered_or_becomes_champion(
     xc: Xc, declared: Registry, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, lock: Any
 ) -> None:
     monkeypatch.setattr(candidate, "_PATIENCE", 0.0)
-    monkeypatch.setattr(candidate, "_COPYING", 0.0)
+    monkeypatch.setattr(candidate, "_COPY_PATIENCE", 0.0)
     with lock(fresh, declared.dataset):
         xc("delete", "--dataset", declared.dataset, "--version", 1, "--yes").refused(75, "running", "wait")
     assert numbers(declared) == [1, 2, 3, 4, 5]

@@ -10,7 +10,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from assets.release import aliases, gate, registry
-from assets.release.gate import Limits, Line, Verdict
+from assets.release.gate import GateLimits, Line, Verdict
 from assets.release.registry import Released
 from assets.release.versions import set_page
 from tests.assets.conftest import Registry, failing
@@ -23,7 +23,7 @@ from xc_core.metrics.ranking import PerDocument
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 METRICS = ("P_at_5", "PSP_at_5", "head_recall_at_5", "torso_recall_at_5", "tail_recall_at_5")
-LIMITS = Limits(1.0, ReleaseConfig(), 0.9)
+LIMITS = GateLimits(1.0, ReleaseConfig(), 0.9)
 NAMES = ("P@5", "PSP@5", "head recall@5", "torso recall@5", "tail recall@5")
 
 
@@ -34,7 +34,7 @@ def model(size: int = 200, ms: float = 100.0, megabytes: float = 100.0, **shares
     return Measured(figures, Costs(latency_p50_ms=ms, megabytes=megabytes))
 
 
-def failed(ours: Measured, theirs: Measured, limits: Limits = LIMITS) -> list[str]:
+def failed(ours: Measured, theirs: Measured, limits: GateLimits = LIMITS) -> list[str]:
     return [line.name for line in gate.against(ours, theirs, limits) if not line.passed]
 
 

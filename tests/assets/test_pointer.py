@@ -38,7 +38,7 @@ def test_the_champion_is_found_again_without_mlflow_until_the_alias_moves(
     alias = alias_in_sqlite(store.uri, "xc-toy", "champion")
     assert alias is not None and alias.version == released.version
     asked: list[str] = []
-    monkeypatch.setattr(champions, "_asked", lambda workspace, dataset: asked.append(dataset))
+    monkeypatch.setattr(champions, "_ask_registry", lambda workspace, dataset: asked.append(dataset))
     assert fetched(project) == folder
     assert not asked, "the pointer is enough"
     moved = Alias(released.version + 1, alias.digest)
@@ -67,7 +67,7 @@ def test_a_new_database_in_the_place_of_the_old_one_is_noticed(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{path}")
     folder = fetched(project)
     asked: list[str] = []
-    monkeypatch.setattr(champions, "_asked", lambda workspace, dataset: asked.append(dataset))
+    monkeypatch.setattr(champions, "_ask_registry", lambda workspace, dataset: asked.append(dataset))
     assert fetched(project) == folder
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE model_version_tags SET value = 'another model' WHERE key = 'bundle'")
@@ -81,7 +81,7 @@ def test_a_registry_beside_the_tracking_store_is_asked(
     """MLflow reads the variable too, so an alias in the tracking store's own file is an old one."""
     fetched(project)
     asked: list[str] = []
-    monkeypatch.setattr(champions, "_asked", lambda workspace, dataset: asked.append(dataset))
+    monkeypatch.setattr(champions, "_ask_registry", lambda workspace, dataset: asked.append(dataset))
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://127.0.0.1:9")
     assert champions.champion(project, "toy") is None
     assert asked == ["toy"]
@@ -98,9 +98,9 @@ def test_a_registry_on_a_server_is_asked_for_the_version_and_its_files_are_copie
     folder = fetched(own)
     assert folder.is_relative_to(own.state / "models" / "toy")
     copy = own.state / "models" / "toy" / folder.relative_to(own.state / "models" / "toy").parts[0]
-    copies._OURS.pop(copy).close()
+    copies._HELD.pop(copy).close()
     assert fetched(own) == folder
-    assert copy in copies._OURS, "another process downloaded it, and this one reads it"
+    assert copy in copies._HELD, "another process downloaded it, and this one reads it"
     content = json.loads(pointer.read_text())
     for change in ({"uri": "sqlite:///other.db"}, {"version": 0}, {"digest": "0"}):
         pointer.write_text(json.dumps(content | change))

@@ -115,7 +115,7 @@ def test_the_model_of_a_recipe_is_judged_again_if_another_one_became_champion_af
 def test_a_candidate_brings_the_locks_of_its_project(project: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """In Dagster as on the command line."""
     monkeypatch.setattr(candidates, "_PATIENCE", 0.1)
-    monkeypatch.setattr(candidates, "_COPYING", 0.1)
+    monkeypatch.setattr(candidates, "_COPY_PATIENCE", 0.1)
     own = candidates.candidate(project, "toy", "ngame")
     with (
         candidates.registering(project, "toy"),
@@ -430,6 +430,20 @@ def test_doctor_makes_no_database(
     assert not missing.exists() and not list((fresh.state / "mlflow").iterdir())
 
 
+def test_doctor_checks_the_champion_without_a_database_of_runs(
+    released: Released, project: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that serves: only the registry is shared."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
+    assert [(finding.level, finding.text) for finding in health.check()][:3] == [
+        ("note", f"no database of runs yet at {tmp_path / 'runs.db'}: no stage was logged"),
+        ("ok", f"MLflow answers at {store.uri}"),
+        ("ok", "champion of toy: version 1, recipe ngame"),
+    ]
+    assert not (tmp_path / "runs.db").exists()
+
+
 def test_doctor_names_a_path_that_no_database_can_have(
     store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -682,6 +696,21 @@ def test_a_new_registry_is_called_new(
     xc("predict", "--dataset", "toy", "falcon").refused(66, f"no champion of toy{new}", "MLflow's database has changed")
     notes = [finding.text for finding in health.check() if finding.level == "note"]
     assert any(f"{tmp_path / 'new.db'} is new: it has no model, but the project has some" in text for text in notes)
+
+
+@pytest.mark.parametrize(
+    "command", [["promote"], ["promote", "--version", 1], ["rollback"], ["delete", "--version", 1]]
+)
+def test_a_command_that_only_asks_the_registry_makes_no_database_of_runs(
+    xc: Xc, project: Workspace, released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store,
+    command: list[str | int],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
+    ended = xc(*command, "--dataset", "toy")
+    expected = {"rollback": "no previous champion of xc-toy", "delete": "version 1, which has the alias champion"}
+    assert expected.get(str(command[0]), "") in ended.err
+    assert not (tmp_path / "runs.db").exists()
 
 
 # without a server

@@ -496,7 +496,7 @@ def test_the_run_of_a_killed_registration_is_ended_by_the_next_one(versions: Reg
     """MLflow showed it as running for ever; a run that somebody else made stays as it is."""
     own = replace(versions.candidate(versions.version()), under_way=tmp_path / "registering" / "toy.json")
     experiment = versions.client.create_experiment(f"{versions.name} killed")
-    mark = registry._marked(experiment, own).__enter__()
+    mark = registry._marking_run(experiment, own).__enter__()
     killed, other = (versions.client.create_run(experiment, tags=tags).info.run_id for tags in (mark, {}))
     registry.register(versions.client, "", own)
     assert [versions.client.get_run(run).info.status for run in (killed, other)] == ["KILLED", "RUNNING"]

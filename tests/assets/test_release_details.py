@@ -342,18 +342,18 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
         path.write_text(recorded[name])
     done: list[tuple[Any, ...]] = []
     monkeypatch.setattr(lineage, "_clone", lambda workspace, found, folder: folder / "sub")
-    for name in ("_fetch_raw", "_xc", "_compare"):
+    for name in ("_fetch_raw", "_run_xc", "_check_equal"):
         monkeypatch.setattr(lineage, name, lambda *given, name=name: done.append((name, *given)))
     found = Lineage("toy", "ngame", 1, "run", {}, files, {"corpus": {}, "encoder": {}, "leaderboard": {}})
     again = tmp_path / "again"
     lineage.rebuilt(Workspace(tmp_path), found, again)
     held = {path.relative_to(again).as_posix(): path.read_text() for path in again.rglob("*") if path.is_file()}
     assert held == {"sub/params.yaml": "a", "sub/data/toy/raw.dvc": "b"}
-    ran = [(what[1]["XC_ROOT"], *what[2:5]) for what in done if what[0] == "_xc"]
+    ran = [(what[1]["XC_ROOT"], *what[2:5]) for what in done if what[0] == "_run_xc"]
     own = again / "sub"
     assert ran == [(str(own), own, "run", "corpus"), (str(own), own, "run", "encoder")]
     assert {what[-1] for what in done if what[0] == "_fetch_raw"} == {again / "sub"}
-    assert {what[0] for what in done} == {"_fetch_raw", "_xc", "_compare"}
+    assert {what[0] for what in done} == {"_fetch_raw", "_run_xc", "_check_equal"}
     assert replace(found, files={}).chain.keys() == {"corpus", "encoder"}
 
 
@@ -366,7 +366,7 @@ def test_a_rebuild_never_writes_into_the_data_of_the_project(tmp_path: Path, mon
         return folder
 
     monkeypatch.setattr(lineage, "_clone", cloned)
-    monkeypatch.setattr(lineage, "_call", failing(AssertionError()))
+    monkeypatch.setattr(lineage, "_run_command", failing(AssertionError()))
     (tmp_path / "params.yaml").touch()
     found = Lineage("toy", "ngame", 1, "run", {}, {"params.yaml": tmp_path / "params.yaml"}, {"corpus": {}})
     with pytest.raises(RefusedError, match=f"which leads by a link to {tmp_path}"):
@@ -396,7 +396,7 @@ def test_the_project_in_a_clone_is_where_it_is_in_its_repository(
 def test_a_project_outside_git_is_the_clone_of_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Lineage("toy", "ngame", 1, "none", {"git": "abc"}, {}, {})
     monkeypatch.setattr(lineage, "project_checkout", lambda root: Checkout("abc", tmp_path / "platform"))
-    monkeypatch.setattr(lineage, "_call", lambda *_: "")
+    monkeypatch.setattr(lineage, "_run_command", lambda *_: "")
     assert lineage._clone(Workspace(tmp_path / "own"), found, tmp_path / "clone") == tmp_path / "clone"
 
 
@@ -420,7 +420,7 @@ def test_a_rebuild_of_a_model_with_label_trees_says_that_they_always_differ(
     found = Lineage("toy", "ngame", 1, "none", {}, {}, {stage: {"digest": "0" * 64}})
     monkeypatch.setattr(lineage, "read_manifest", lambda _: Manifest(stage, files))
     with pytest.raises(MovedError, match=f"{stage} with another content") as caught:
-        lineage._compare(found, Workspace(tmp_path))
+        lineage._check_equal(found, Workspace(tmp_path))
     assert caught.value.do.endswith("and the machine, with this one")
     assert ("cannot be seeded" in caught.value.do) is (stage == "scores")
 

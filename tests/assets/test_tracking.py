@@ -758,6 +758,14 @@ def test_a_line_break_at_the_end_of_an_address_does_not_count(tmp_path: Path, mo
     assert os.environ["MLFLOW_REGISTRY_URI"] == "http://host:5000", "which MLflow itself reads"
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_a_blank_address_of_the_registry_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blank: str) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", blank)
+    assert mlflow_settings(tmp_path).registry == "http://host:5000"
+    assert not os.environ["MLFLOW_REGISTRY_URI"], "which MLflow itself reads"
+
+
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"])
 def test_a_variable_that_holds_no_address_is_named(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -156,6 +156,15 @@ def test_a_known_dataset_keeps_its_split(xc: Xc, fresh: Workspace, tmp_path: Pat
     ], "a refresh may be refused, if documents went from train to test"
 
 
+def test_an_ingest_that_changes_nothing_proposes_no_training(xc: Xc, own: Workspace) -> None:
+    ended = xc("ingest", own.raw("toy"), "--dataset", "toy", "--replace")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines()[1:] == ["toy: every experiment is up to date"]
+    own.params.declare_experiment("toy", "dpr", "dpr", {})
+    ended = xc("ingest", own.raw("toy"), "--dataset", "toy", "--replace")
+    assert ended.out.splitlines()[1:] == ["next: train again:", "  xc train --dataset toy --recipe dpr --budget none"]
+
+
 def test_an_empty_test_table_is_refused_and_rows_are_split_off_without_it(
     xc: Xc, fresh: Workspace, tmp_path: Path
 ) -> None:

@@ -160,8 +160,8 @@ def test_a_model_of_fewer_labels_than_the_default_of_k_is_no_note(
 def test_the_standard_input_may_have_as_much_as_its_limits(
     xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, lines: int, size: int, code: int
 ) -> None:
-    monkeypatch.setattr("xc_core.cli.predict._MOST_LINES", lines)
-    monkeypatch.setattr("xc_core.cli.predict._MOST_BYTES", size)
+    monkeypatch.setattr("xc_core.cli.predict._MAX_LINES", lines)
+    monkeypatch.setattr("xc_core.cli.predict._MAX_BYTES", size)
     assert xc("predict", *NGAME, stdin=b"falcon\nriver\n").code == code
 
 

@@ -104,7 +104,7 @@ def test_blocks_of_another_question_are_not_used(
 ) -> None:  # fmt: skip
     files = ("--input", write(tmp_path / "x.parquet", TEXTS), "--output", tmp_path / "y.parquet")
     with monkeypatch.context() as patch:
-        patch.setattr(predict_files, "_joined", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(predict_files, "_join", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert xc("predict", *NGAME, *files).code == 130
     real, asked = Predictor.predict, list[tuple[Any, ...]]()
 

@@ -90,7 +90,7 @@ WITHOUT_LOGS = {
 @pytest.fixture
 def all_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no stage start Python, not even the first two of a run."""
-    monkeypatch.setattr(processes, "_COLD", 0)
+    monkeypatch.setattr(processes, "_COLD_STARTS", 0)
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +106,7 @@ def materialised(tmp_path_factory: pytest.TempPathFactory) -> Any:
             started.setattr(forked, "LIBRARIES", (*forked.LIBRARIES, "assets.worker", "xc_core.recipes"))
             results = {"prepare": run_job(definitions, instance, "prepare", "toy")}
         with pytest.MonkeyPatch.context() as warm:
-            warm.setattr(processes, "_COLD", 0)
+            warm.setattr(processes, "_COLD_STARTS", 0)
             results["retrain"] = run_job(definitions, instance, "retrain", experiment_key("toy", "ngame"))
             results["compare"] = run_job(definitions, instance, "compare", "toy")
         yield Materialised(workspace, instance, definitions, results)

@@ -242,8 +242,8 @@ def test_the_cause_of_a_failure_is_that_of_the_first_error() -> None:
     def error(message: str, cause: Any = None) -> Any:
         return type("Error", (), {"message": message, "cause": cause})()
 
-    assert alerts._root(error("outer", error("middle", error(" inner\n")))) == "inner"
-    assert alerts._root(None) == ""
+    assert alerts._root_message(error("outer", error("middle", error(" inner\n")))) == "inner"
+    assert alerts._root_message(None) == ""
 
 
 def test_a_long_alert_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,14 +196,14 @@ def test_a_block_of_rows_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch)
     rows[:, 0] = 1
     tracemalloc.start()
     try:
-        assert checks._sound(rows, 64) == (True, True)
+        assert checks._finite_and_unit(rows, 64) == (True, True)
         assert tracemalloc.get_traced_memory()[1] < rows.nbytes / 4
     finally:
         tracemalloc.stop()
     rows[-1, 0] = 2
-    assert checks._sound(rows, 64) == (True, False)
+    assert checks._finite_and_unit(rows, 64) == (True, False)
     rows[0, 1] = np.inf
-    assert checks._sound(rows, 1) == (False, False)
+    assert checks._finite_and_unit(rows, 1) == (False, False)
 
 
 # floors

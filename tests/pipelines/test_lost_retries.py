@@ -114,7 +114,7 @@ def test_a_run_that_was_lost_after_its_drop_was_ingested_is_started_again(
     run = lost(instance, "prepare", dagster_partition="toy", xc_next="refresh", xc_inbox=drop)
     assert ticker.requested() == [], "the sensor of the inbox starts it again"
     if aside:  # killed while it moved the files
-        folder.rename(inbox._aside(workspace, "toy", drop))
+        folder.rename(inbox._aside_folder(workspace, "toy", drop))
     else:
         inbox.archive(workspace, "toy", drop)
     tags = {"xc/next": "refresh", "xc/inbox": drop, RETRY_TAG: run.run_id}

@@ -270,8 +270,8 @@ def test_a_cursor_that_the_sensor_did_not_write_counts_as_none(
     workspace: Workspace, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, name: str, cursor: str
 ) -> None:
     """A person can set it in the UI, and a newer version may have written it: every tick would fail."""
-    found = staleness.Verdict("corpus", "toy", Status.FRESH, "")
-    monkeypatch.setattr(staleness, "verdicts", lambda workspace: [found])
+    found = staleness.PartitionState("corpus", "toy", Status.FRESH, "")
+    monkeypatch.setattr(staleness, "partition_states", lambda workspace: [found])
     ticker = Ticker(workspace, instance, name)
     ticker.tick()
     plain, ticker.cursor = ticker.cursor, cursor

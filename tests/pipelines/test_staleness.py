@@ -1,4 +1,4 @@
-"""Staleness in Dagster: the verdicts of ``xc status``, and the sensor that reports those that have changed."""
+"""Staleness in Dagster: the states of ``xc status``, and the sensor that reports those that have changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 
 from assets import staleness
-from assets.staleness import Verdict, mark, verdicts
+from assets.staleness import PartitionState, mark, partition_states
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
@@ -33,12 +33,12 @@ PASSED = {
 }
 
 
-# one verdict
+# one state
 
 
 @pytest.mark.parametrize("status", Status)
 def test_the_check_fails_if_an_artefact_is_out_of_date_damaged_or_missing(status: Status) -> None:
-    found = Verdict("encoder", "toy|ngame", status, "settings changed").evaluation
+    found = PartitionState("encoder", "toy|ngame", status, "settings changed").evaluation
     assert found.passed is PASSED[status]
     assert found.metadata == {
         "status": dg.MetadataValue.text(str(status)),
@@ -46,14 +46,14 @@ def test_the_check_fails_if_an_artefact_is_out_of_date_damaged_or_missing(status
     }
 
 
-def test_a_verdict_is_a_warning_for_its_partition_that_stops_nothing() -> None:
-    found = Verdict("corpus", "toy", Status.FRESH, "").evaluation
+def test_a_state_is_a_warning_for_its_partition_that_stops_nothing() -> None:
+    found = PartitionState("corpus", "toy", Status.FRESH, "").evaluation
     assert (found.asset_key, found.check_name) == (dg.AssetKey("corpus"), "up_to_date")
     assert (found.partition, found.severity, found.blocking) == ("toy", dg.AssetCheckSeverity.WARN, False)
     assert found.metadata["why"] == dg.MetadataValue.text("-")
 
 
-# the verdicts of a project
+# the states of a project
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def own(trained: Workspace, tmp_path: Path) -> Workspace:
 
 
 @pytest.mark.usefixtures("starting")
-def test_verdicts_are_those_of_xc_status(own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_are_those_of_xc_status(own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XC_ROOT", "/another/project")
     shutil.rmtree(own.folder("audit", "toy", "ngame"))
     own.params.declare_experiment("toy", "other", "ngame", {})
-    found = {verdict.key: verdict.status for verdict in verdicts(own)}
+    found = {state.key: state.status for state in partition_states(own)}
     per_dataset, of_recipe = (
         [name for name, stage in STAGES.items() if stage.scope == scope and stage.versioned]
         for scope in ("dataset", "experiment")
@@ -82,14 +82,14 @@ def test_verdicts_are_those_of_xc_status(own: Workspace, monkeypatch: pytest.Mon
 def test_a_failure_of_xc_status_is_an_error_with_its_message(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("experiments: [1]")
     with pytest.raises(UnavailableError, match=r"xc status failing: (.|\n)*experiments = \[1\]"):
-        verdicts(Workspace(tmp_path))
+        partition_states(Workspace(tmp_path))
 
 
 def test_xc_status_is_stopped_after_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert staleness._SECONDS == 60
     monkeypatch.setattr(staleness, "_SECONDS", 0.01)
     with pytest.raises(UnavailableError, match="xc status still running after") as caught:
-        verdicts(Workspace(tmp_path))
+        partition_states(Workspace(tmp_path))
     assert "run xc status by hand" in caught.value.do
 
 
@@ -182,17 +182,17 @@ def test_there_is_no_mark_while_a_watched_file_is_deleted(project: Workspace, mo
 
 
 class Reported:
-    """The sensor on stand-ins for the verdicts, and the checks that it reports."""
+    """The sensor on stand-ins for the states, and the checks that it reports."""
 
     def __init__(self, project: Workspace, instance: dg.DagsterInstance) -> None:
         self.project, self.instance, self.states = project, instance, dict[str, str]()
         self.ticker, self.calls = Ticker(project, instance, "staleness"), 0
 
-    def verdicts(self, workspace: Workspace) -> list[Verdict]:
+    def partition_states(self, workspace: Workspace) -> list[PartitionState]:
         assert workspace == self.project
         self.calls += 1
         return [
-            Verdict(stage, "toy|ngame", Status(status), "settings changed" if status == "out of date" else "")
+            PartitionState(stage, "toy|ngame", Status(status), "settings changed" if status == "out of date" else "")
             for stage, status in self.states.items()
         ]
 
@@ -221,7 +221,7 @@ class Reported:
 @pytest.fixture
 def reported(project: Workspace, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Reported:
     found = Reported(project, instance)
-    monkeypatch.setattr(staleness, "verdicts", found.verdicts)
+    monkeypatch.setattr(staleness, "partition_states", found.partition_states)
     return found
 
 
@@ -241,7 +241,7 @@ def test_nothing_is_asked_if_no_watched_file_has_changed(reported: Reported) -> 
     assert len(reported.of("encoder")) == 1
 
 
-def test_only_verdicts_that_have_changed_are_reported(reported: Reported) -> None:
+def test_only_states_that_have_changed_are_reported(reported: Reported) -> None:
     reported.tick(encoder="up to date", clusters="up to date")
     assert reported.tick() == "0 of 2 artefacts reported"
     assert reported.tick(clusters="out of date") == "1 of 2 artefacts reported"
@@ -252,8 +252,8 @@ def test_only_verdicts_that_have_changed_are_reported(reported: Reported) -> Non
 
 def test_another_reason_is_reported_too(reported: Reported, monkeypatch: pytest.MonkeyPatch) -> None:
     reported.tick(encoder="out of date")
-    other = [Verdict("encoder", "toy|ngame", Status.STALE, "corpus changed")]
-    monkeypatch.setattr(staleness, "verdicts", lambda workspace: other)
+    other = [PartitionState("encoder", "toy|ngame", Status.STALE, "corpus changed")]
+    monkeypatch.setattr(staleness, "partition_states", lambda workspace: other)
     assert reported.tick() == "1 of 1 artefacts reported"
     assert reported.of("encoder") == [(False, "out of date")] * 2
 
@@ -267,11 +267,11 @@ def test_an_artefact_that_is_deleted_fails_once_and_passes_when_it_is_made_again
 
 
 def test_a_tick_that_fails_is_repeated(reported: Reported, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(workspace: Workspace) -> list[Verdict]:
+    def fail(workspace: Workspace) -> list[PartitionState]:
         raise UnavailableError("xc status failing", expected="exit code 0", do="run xc doctor")
 
     with monkeypatch.context() as failing:
-        failing.setattr(staleness, "verdicts", fail)
+        failing.setattr(staleness, "partition_states", fail)
         with pytest.raises(UnavailableError):
             reported.tick(encoder="up to date")
     assert reported.of("encoder") == []

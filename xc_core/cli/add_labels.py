@@ -27,10 +27,10 @@ def command(file: Path, dataset: str, recipe: str | None) -> None:
     """
     from xc_core.lifecycle.add_labels import add_labels
 
-    workspace, started = Workspace.find(), time.monotonic()
+    workspace, start = Workspace.find(), time.monotonic()
     added = add_labels(workspace, file, dataset, recipe)
     models = ", ".join(added.recipes) or "no model"
-    click.echo(f"{dataset}: {counted(added.labels, 'new label')}, in {models}; {time.monotonic() - started:.1f} s")
+    click.echo(f"{dataset}: {counted(added.labels, 'new label')}, in {models}; {time.monotonic() - start:.1f} s")
     if not added.recipes:
         show_next(workspace, dataset, REFRESH)
     for name in added.recipes:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def source_of(dataset: str | None, recipe: str | None, bundle: Path | None) -> Source:
-    """Return what tells which model to ask now. Raises UsageError if not one is named, MissingError for a recipe's."""
+    """Return a function that finds the model to ask now.
+
+    Raises UsageError unless exactly one is named, MissingError for a recipe without a packed model.
+    """
     from xc_core.infer.champion import in_folder
 
     if bundle is not None and (dataset or recipe):

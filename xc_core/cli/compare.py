@@ -24,7 +24,7 @@ from xc_core.shapes import I64
 from xc_core.visible import counted
 
 _TEST: Final = "test"
-_LEFT_OUT: Final = " without labels that reveal held-out documents"
+_LEFT_OUT_NOTE: Final = " without labels that reveal held-out documents"
 
 
 @click.command(short_help="Show how certain it is that one recipe beats another.")
@@ -55,20 +55,23 @@ def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> Non
     """
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # raises the error of an unknown name
+    _check_different(ours, theirs)
     figures = (_on_test if on == _TEST else _on_validation)(workspace, dataset, ours, theirs)
-    found, pairs = paired.differences(*figures), figures[0].den
-    rows = {name: {**asdict(one), "clear": one.clear} for name, one in found.items()}
+    changes, pairs = paired.differences(*figures), figures[0].den
+    rows = {name: {**asdict(change), "clear": change.clear} for name, change in changes.items()}
     rows |= {name: {**rows[name], "pairs": int(pairs[name].sum())} for name in RECALL.values() if name in rows}
     stage = "evaluation" if on == _TEST else "fusion"
-    for recipe, own in {name.partition(":")[0]: own for name, own in zip((ours, theirs), figures, strict=True)}.items():
+    by_recipe = {name.partition(":")[0]: measured for name, measured in zip((ours, theirs), figures, strict=True)}
+    for recipe, measured in by_recipe.items():
         if note := stale_note(workspace, dataset, recipe, stage):
             click.echo(note, err=True)
-        if not set(RECALL.values()) <= own.num.keys():
-            new = f"make it again: xc run {stage} --dataset {dataset} --recipe {recipe} --force"
-            click.echo(f"note: the {stage} of {recipe} has no figures of head, torso and tail labels; {new}", err=True)
+        if not set(RECALL.values()) <= measured.num.keys():
+            remedy = f"make it again: xc run {stage} --dataset {dataset} --recipe {recipe} --force"
+            gap = f"the {stage} of {recipe} has no figures of head, torso and tail labels"
+            click.echo(f"note: {gap}; {remedy}", err=True)
     if as_json:
-        shown = {"dataset": dataset, "ours": ours, "theirs": theirs, "on": on, "documents": len(figures[0])}
-        click.echo(json.dumps(finite({**shown, "metrics": rows})))
+        head = {"dataset": dataset, "ours": ours, "theirs": theirs, "on": on, "documents": len(figures[0])}
+        click.echo(json.dumps(finite({**head, "metrics": rows})))
         return
     click.echo(f"{dataset}: {ours} minus {theirs}, {counted(len(figures[0]), f'{on} document')}, points of percent")
     for name, row in rows.items():
@@ -78,15 +81,26 @@ def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> Non
         click.echo("recall@5 of labels by their number of train and validation documents:")
     for name, metric in RECALL.items():
         if metric in rows:
-            left = _LEFT_OUT if on != _TEST and not rows[metric]["pairs"] else ""
-            click.echo(_line(name, rows[metric], counted(rows[metric]["pairs"], "pair") + left))
+            left_out = _LEFT_OUT_NOTE if on != _TEST and not rows[metric]["pairs"] else ""
+            click.echo(_line(name, rows[metric], counted(rows[metric]["pairs"], "pair") + left_out))
 
 
-def _line(title: str, row: dict[str, Any], of: str) -> str:
-    """Return a line of the table; ``of`` says of which pairs it is, or why there is no figure."""
+def _check_different(ours: str, theirs: str) -> None:
+    """Raise UsageError if both names are of the same score of the same recipe."""
+    models = [name.partition(":")[::2] for name in (ours, theirs)]
+    if len({(recipe, score or FUSION) for recipe, score in models}) == 1:
+        raise UsageError(
+            f"{ours} and {theirs}, which are the same",
+            expected="two different recipes or scores",
+            do="name another recipe, or one of its scores as RECIPE:SCORE",
+        )
+
+
+def _line(title: str, row: dict[str, Any], basis: str) -> str:
+    """Return a line of the table; ``basis`` says which pairs it is of, or why there is no figure."""
     if math.isnan(row["points"]):
-        return f"{title:<8}{'-':>8}   {of}"
-    pairs, verdict = f"   {of}" if "pairs" in row else "", "" if row["clear"] else "   not clear"
+        return f"{title:<8}{'-':>8}   {basis}"
+    pairs, verdict = f"   {basis}" if "pairs" in row else "", "" if row["clear"] else "   not clear"
     return f"{title:<8}{row['points']:>+z8.2f}   [{row['low']:+z.2f}, {row['high']:+z.2f}]{pairs}{verdict}"
 
 
@@ -101,7 +115,7 @@ def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tupl
         recipe, _, score = model.partition(":")
         check_made(workspace, "evaluation", dataset, recipe)
         _check_corpus(workspace, "evaluation", dataset, recipe)
-        return _of(workspace.open(Evaluation, dataset, recipe).stored, recipe, score)
+        return _figures_of(workspace.open(Evaluation, dataset, recipe).stored, recipe, score)
 
     return figures(ours), figures(theirs)
 
@@ -118,8 +132,8 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
     def stored(model: str) -> tuple[PerDocument, I64]:
         recipe, _, score = model.partition(":")
         check_made(workspace, "fusion", dataset, recipe)
-        found = validation.open_validation(workspace.folder("fusion", dataset, recipe))
-        if found is None:
+        figures = validation.open_validation(workspace.folder("fusion", dataset, recipe))
+        if figures is None:
             measured = workspace.made("fusion", dataset, recipe).facts.get("documents")
             raise MissingError(
                 f"no figures of validation documents of {recipe} on {dataset}",
@@ -129,33 +143,33 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
                 else "hold documents out (datasets.*.corpus.validation_fraction), and train with encoder.refit=false",
             )
         _check_corpus(workspace, "fusion", dataset, recipe)
-        return _of(found, recipe, score), found.rows
+        return _figures_of(figures, recipe, score), figures.rows
 
     (our_figures, our_rows), (their_figures, their_rows) = stored(ours), stored(theirs)
-    _, at_ours, at_theirs = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
-    our_figures, their_figures = our_figures.rows(at_ours), their_figures.rows(at_theirs)
+    _, our_positions, their_positions = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
+    our_figures, their_figures = our_figures.rows(our_positions), their_figures.rows(their_positions)
     dens = [our_figures.den, their_figures.den]
-    alike = np.flatnonzero(np.all([dens[0][name] == dens[1][name] for name in dens[0].keys() & dens[1]], axis=0))
-    if not len(alike):
+    same_labels = np.flatnonzero(np.all([dens[0][name] == dens[1][name] for name in dens[0].keys() & dens[1]], axis=0))
+    if not len(same_labels):
         raise MissingError(
             f"no validation document that neither {ours} nor {theirs} had seen, with the same labels for both",
             expected="at least one",
             do="give both the same classifier.refit, encoder.refit and fusion.rows",
         )
-    return our_figures.rows(alike), their_figures.rows(alike)
+    return our_figures.rows(same_labels), their_figures.rows(same_labels)
 
 
-def _of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
+def _figures_of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
     """Return the figures of a score, by default of the whole model; raise UsageError for an unknown score."""
-    found = stored.of(score or FUSION)
-    if found is None:
-        known = stored.names
+    figures = stored.of(score or FUSION)
+    if figures is None:
+        names = stored.names
         raise UsageError(
-            f"score {score or FUSION!r}{nearest(score, known)} of {recipe}",
-            expected=f"one of {', '.join(known)}",
-            do="fix the name after the colon" if score else f"name a score: {recipe}:{known[0]}",
+            f"score {score or FUSION!r}{nearest(score, names)} of {recipe}",
+            expected=f"one of {', '.join(names)}",
+            do="fix the name after the colon" if score else f"name a score: {recipe}:{names[0]}",
         )
-    return found
+    return figures
 
 
 def _check_corpus(workspace: Workspace, stage: str, dataset: str, recipe: str) -> None:

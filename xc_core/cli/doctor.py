@@ -25,12 +25,12 @@ from xc_core.plugins import GROUP, importing, load_plugins
 from xc_core.sqlite import PREFIX
 from xc_core.visible import counted
 
-_LEAST_DISK_GB = 5
-_CHOSEN = ("XC_STATE_DIR", "XC_LOG_DIR", "XC_MLFLOW_ARTIFACTS", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+_MIN_DISK_GB = 5
+_FOLDER_VARIABLES = ("XC_STATE_DIR", "XC_LOG_DIR", "XC_MLFLOW_ARTIFACTS", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 """Environment variables that may name a folder of Dagster, or a folder or file of MLflow, elsewhere."""
 _SCHEME = re.compile(f"^(file://|{PREFIX})")
 _PIN = re.compile(r"^\s*([\w.-]+)\s*(?:\[[^]]*\]\s*)?==\s*([^\s;#,]+)", re.MULTILINE | re.ASCII)
-"""Name and version of a line of constraints.txt; extras, markers (``; sys_platform``) and comments may stand beside."""
+"""Name and version of a line of constraints.txt; extras, markers (``; sys_platform``) and comments may follow."""
 _LINE, _INDENTED = "\n", "\n       "
 
 
@@ -87,8 +87,8 @@ def _of_package(entry: metadata.EntryPoint) -> Iterator[Finding]:
 
 
 def _python() -> Iterator[Finding]:
-    found = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("ok" if sys.version_info >= (3, 11) else "fault", f"Python {found} (3.11 or newer is needed)")
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("ok" if sys.version_info >= (3, 11) else "fault", f"Python {version} (3.11 or newer is needed)")
 
 
 def _versions() -> Iterator[Finding]:
@@ -97,17 +97,17 @@ def _versions() -> Iterator[Finding]:
     if not path.is_file():
         yield Finding("note", f"no {path}, so versions are not compared with the project's pins")
         return
-    off = []
+    differing = []
     for name, version in _PIN.findall(path.read_text("utf-8")):
         try:
-            found = metadata.version(name).split("+")[0]
+            installed = metadata.version(name).split("+")[0]
         except metadata.PackageNotFoundError:
             continue
-        if found != version.split("+")[0]:
-            off.append(f"{name} {found} instead of {version}")
+        if installed != version.split("+")[0]:
+            differing.append(f"{name} {installed} instead of {version}")
     yield Finding(
-        "note" if off else "ok",
-        f"versions differ from constraints.txt: {', '.join(off)}" if off else "versions as pinned",
+        "note" if differing else "ok",
+        f"versions differ from constraints.txt: {', '.join(differing)}" if differing else "versions as pinned",
     )
 
 
@@ -121,11 +121,11 @@ def _installation() -> Iterator[Finding]:
 def _selection_parser() -> Iterator[Finding]:
     """Find the antlr version of dvc's hydra, which breaks Dagster's asset selection without a message."""
     try:
-        found = metadata.version("antlr4-python3-runtime")
+        installed = metadata.version("antlr4-python3-runtime")
     except metadata.PackageNotFoundError:
         return
-    fits = found.startswith("4.13")
-    text = f"parser of Dagster's asset selection: antlr4-python3-runtime {found} (4.13 is needed)"
+    fits = installed.startswith("4.13")
+    text = f"parser of Dagster's asset selection: antlr4-python3-runtime {installed} (4.13 is needed)"
     do = "\n  do this:  install the project again with its pins: pip install -c constraints.txt -e ."
     yield Finding("ok" if fits else "fault", text if fits else text + do)
 
@@ -133,9 +133,9 @@ def _selection_parser() -> Iterator[Finding]:
 def _checkout() -> Iterator[Finding]:
     """Find a checkout that git does not read, for instance one of another user in a container."""
     root = Workspace.find().root
-    if why := trouble(root):
-        do = f"git config --global --add safe.directory {root}" if "ownership" in why else "install git, or commit"
-        yield Finding("note", f"models are recorded without a commit: {why}\n  do this:  {do}")
+    if reason := trouble(root):
+        do = f"git config --global --add safe.directory {root}" if "ownership" in reason else "install git, or commit"
+        yield Finding("note", f"models are recorded without a commit: {reason}\n  do this:  {do}")
 
 
 def _plugins() -> Iterator[Finding]:
@@ -154,9 +154,9 @@ def _machine() -> Iterator[Finding]:
         f"{counted(os.cpu_count() or 1, 'processor')}, {device.in_words()}; training uses {device.name}, "
         f"where {'bf16' if device.multiplies_bf16() else 'fp32'} is faster",
     )
-    for place, name in _disks(Workspace.find()).items():
-        free = shutil.disk_usage(place).free / 1e9
-        yield Finding("ok" if free > _LEAST_DISK_GB else "note", f"{free:.0f} GB free on {name}")
+    for path, name in _disks(Workspace.find()).items():
+        free = shutil.disk_usage(path).free / 1e9
+        yield Finding("ok" if free > _MIN_DISK_GB else "note", f"{free:.0f} GB free on {name}")
 
 
 def _disks(workspace: Workspace) -> dict[Path, str]:
@@ -164,13 +164,13 @@ def _disks(workspace: Workspace) -> dict[Path, str]:
     from xc_core.lifecycle.dvc_settings import DvcSettings
 
     homes = (workspace.state, workspace.data, workspace.root / ".dvc")
-    inner = [folder for home in homes for depth in ("*/", "*/*/") for folder in sorted(home.glob(depth))]
-    chosen = [workspace.root / _SCHEME.sub("", os.environ.get(name, "")) for name in _CHOSEN]
-    places = [*homes, *inner, *chosen, *DvcSettings.of(workspace.root).folders, Path(tempfile.gettempdir())]
+    subfolders = [folder for home in homes for depth in ("*/", "*/*/") for folder in sorted(home.glob(depth))]
+    from_variables = [workspace.root / _SCHEME.sub("", os.environ.get(name, "")) for name in _FOLDER_VARIABLES]
+    paths = [*homes, *subfolders, *from_variables, *DvcSettings.of(workspace.root).folders, Path(tempfile.gettempdir())]
     disks = {workspace.root.stat().st_dev: (workspace.root, "the project's disk")}
-    for place in places:
-        if place.exists():
-            disks.setdefault(place.stat().st_dev, (place, f"the disk of {place}"))
+    for path in paths:
+        if path.exists():
+            disks.setdefault(path.stat().st_dev, (path, f"the disk of {path}"))
     return dict(disks.values())
 
 

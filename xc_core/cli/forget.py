@@ -13,7 +13,7 @@ from xc_core.lifecycle.forget import Forgotten, forget
 from xc_core.lifecycle.places import Place
 from xc_core.visible import counted
 
-_SHOWN: Final = 3
+_MAX_UIDS: Final = 3
 """Uids that a line names."""
 
 
@@ -31,29 +31,31 @@ def command(dataset: str, documents: tuple[str, ...], labels: tuple[str, ...], w
     if not documents and not labels:
         raise UsageError("nothing to forget", expected="--document UID or --label UID", do="name at least one")
     workspace = Workspace.find()
-    done = forget(workspace, dataset, list(documents), list(labels), with_documents=with_documents)
-    _echo(dataset, done, [workspace.params.train_command(dataset, recipe) for recipe in done.recipes])
+    forgotten = forget(workspace, dataset, list(documents), list(labels), with_documents=with_documents)
+    _echo(dataset, forgotten, [workspace.params.train_command(dataset, recipe) for recipe in forgotten.recipes])
 
 
-def _echo(dataset: str, done: Forgotten, commands: list[str]) -> None:
-    counts = f"{counted(len(done.documents), 'document')} and {counted(len(done.labels), 'label')}"
+def _echo(dataset: str, forgotten: Forgotten, commands: list[str]) -> None:
+    counts = f"{counted(len(forgotten.documents), 'document')} and {counted(len(forgotten.labels), 'label')}"
     click.echo(f"{dataset}: forgot {counts}")
-    if done.accepted:
-        click.echo(f"acceptance set: {counted(done.accepted, 'document')} removed")
-    if done.copies:
-        first = ", ".join(done.copies[:_SHOWN]) + (", ..." if len(done.copies) > _SHOWN else "")
-        click.echo(f"not forgotten, though the text is the same: {counted(len(done.copies), 'document')} ({first})")
-    if done.deleted:
+    if forgotten.accepted:
+        click.echo(f"acceptance set: {counted(forgotten.accepted, 'document')} removed")
+    if forgotten.copies:
+        first = ", ".join(forgotten.copies[:_MAX_UIDS]) + (", ..." if len(forgotten.copies) > _MAX_UIDS else "")
+        click.echo(
+            f"not forgotten, though the text is the same: {counted(len(forgotten.copies), 'document')} ({first})"
+        )
+    if forgotten.deleted:
         click.echo("deleted, because it was made of them:")
-        for path in sorted(done.deleted):
+        for path in sorted(forgotten.deleted):
             click.echo(f"  {path}")
-    if done.unrecorded:
-        click.echo(f"dvc.lock: {counted(done.unrecorded, 'stage')} removed; commit the file if git has it")
+    if forgotten.unrecorded:
+        click.echo(f"dvc.lock: {counted(forgotten.unrecorded, 'stage')} removed; commit the file if git has it")
     if commands:
         click.echo("train again:")
         for command in commands:
             click.echo(f"  {command}")
-    echo_places(done.elsewhere)
+    echo_places(forgotten.elsewhere)
 
 
 def echo_places(places: list[Place]) -> None:

@@ -83,35 +83,35 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
     """
     workspace = Workspace.find()
     checked_name("dataset", dataset)
-    new = dataset not in workspace.params.datasets()
+    is_new = dataset not in workspace.params.datasets()
     config = _config(settings if split == _AUTO else {**settings, "split": split},
-                     _DEFAULT if new else workspace.params.dataset(dataset).corpus)  # fmt: skip
-    ran = place(workspace, path, dataset, config, replace=replace, choose=new and split == _AUTO,
+                     _DEFAULT if is_new else workspace.params.dataset(dataset).corpus)  # fmt: skip
+    ran = place(workspace, path, dataset, config, replace=replace, choose=is_new and split == _AUTO,
                 allow_loss=allow_loss)  # fmt: skip
     rows = ", ".join(f"{count:,} {split}" for split, count in ran.facts["rows"].items())
     click.echo(f"{dataset}: {rows} documents, {counted(ran.facts['labels'], 'label')}")
     _report_shared(Corpus.open(ran.folder), config)
     dagster = os.environ.get("XC_STATE_DIR") or workspace.state / "dagster"
-    if new and Path(dagster).is_dir():  # `xc ui` was started before
+    if is_new and Path(dagster).is_dir():  # `xc ui` was started before
         report(f"Dagster shows {dataset} by itself, and its schedules after Deployment > Reload definitions in the UI")
     show_next(workspace, dataset)
 
 
-def _config(options: dict[str, Any], before: IngestConfig) -> IngestConfig:
+def _config(options: dict[str, Any], current: IngestConfig) -> IngestConfig:
     """Return the settings: the options that were given, all others as they were."""
     source = click.get_current_context().get_parameter_source
     given = {name: value for name, value in options.items() if source(name) is not ParameterSource.DEFAULT}
-    if not before.validation_fraction and "validation_fraction" not in given:
-        before = dataclasses.replace(before, validation_fraction=_DEFAULT.validation_fraction)
+    if not current.validation_fraction and "validation_fraction" not in given:
+        current = dataclasses.replace(current, validation_fraction=_DEFAULT.validation_fraction)
         report(
             f"ingest: validation_fraction is {_DEFAULT.validation_fraction} again; xc update and xc forget set it to 0 "
             "beside a validation file. To hold nothing out: --validation-fraction 0"
         )
-    before = dataclasses.replace(before, layout=_DEFAULT.layout)  # new files may have another one
-    kept = {name: value for name, value in plain(before).items() if name not in given}
-    if stays := [f"{name} {value}" for name, value in kept.items() if value != plain(_DEFAULT)[name]]:
-        report(f"ingest: settings that stay as they were: {', '.join(stays)}")
-    return dataclasses.replace(before, **given)
+    current = dataclasses.replace(current, layout=_DEFAULT.layout)  # new files may have another one
+    unchanged = {name: value for name, value in plain(current).items() if name not in given}
+    if listed := [f"{name} {value}" for name, value in unchanged.items() if value != plain(_DEFAULT)[name]]:
+        report(f"ingest: settings that stay as they were: {', '.join(listed)}")
+    return dataclasses.replace(current, **given)
 
 
 def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
@@ -125,25 +125,25 @@ def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
         )
 
 
-def _choice(facts: dict[str, Any]) -> str:
-    """Return the split for data with these facts, which are of a split by uid. It depends on texts, never on labels."""
+def _split_for(facts: dict[str, Any]) -> str:
+    """Return the best split for a corpus, given the facts of its split by uid. It depends on texts, never on labels."""
     if facts["split"]["grouped"]:
         return "group"
     return "family" if facts["nearness"].get("nearer") and not facts["split"]["given"] else "uid"
 
 
-def _by_data(inner: Workspace, dataset: str, config: IngestConfig, ran: Ran) -> tuple[Ran, IngestConfig]:
+def _split_by_data(staging: Workspace, dataset: str, config: IngestConfig, ran: Ran) -> tuple[Ran, IngestConfig]:
     """Split the corpus again if its data ask for another split; return it, and its settings."""
-    split = _choice(ran.facts)
+    split = _split_for(ran.facts)
     if split == config.split:
         return ran, config
     report(f"ingest: splitting again with --split {split}: a {split} is held out as a whole")
     report("ingest: the lines above are of the first split, those below of the second")
     config = dataclasses.replace(config, split=split)
-    inner.params.declare_dataset(dataset, config)
+    staging.params.declare_dataset(dataset, config)
     if is_enough(config, ran.facts):  # the corpus has all that families need, so no file is read again
-        return recut_corpus(inner, dataset), config
-    return run_stage(inner, "corpus", dataset), config
+        return recut_corpus(staging, dataset), config
+    return run_stage(staging, "corpus", dataset), config
 
 
 def place(
@@ -166,27 +166,27 @@ def place(
     _, source = open_source(path, config.layout, config.read_options())
     report_unread(path, source.files)
     command, target = incoming.command("ingest", path, source.files, dataset, config), workspace.raw(dataset)
-    with scratch(workspace, dataset) as inner:
+    with scratch(workspace, dataset) as staging:
         if incoming.interrupted(workspace, dataset, command):
-            return _finished(workspace, dataset)
-        again = target.exists() and path.resolve() == target.resolve()
-        if target.exists() and not replace and not again:
+            return _finished_result(workspace, dataset)
+        in_place = target.exists() and path.resolve() == target.resolve()
+        if target.exists() and not replace and not in_place:
             raise UsageError(
                 f"a dataset {dataset!r} at {target.parent}",
                 expected="a new name",
                 do="choose another name, or pass --replace",
             )
-        inner.params.declare_dataset(dataset, config)
-        if again:
-            inner.home(dataset).mkdir(parents=True)
-            inner.raw(dataset).symlink_to(target.resolve())
+        staging.params.declare_dataset(dataset, config)
+        if in_place:
+            staging.home(dataset).mkdir(parents=True)
+            staging.raw(dataset).symlink_to(target.resolve())
         else:
-            _copy(path, source.files, inner.raw(dataset))
-        ran = run_stage(inner, "corpus", dataset)
+            _copy(path, source.files, staging.raw(dataset))
+        ran = run_stage(staging, "corpus", dataset)
         if choose:
-            ran, config = _by_data(inner, dataset, config, ran)
-        what = Kind.SETTINGS if again else Kind.REPLACE
-        difference = Arrival(workspace, inner, dataset, config, command, what).install(allow_loss)
+            ran, config = _split_by_data(staging, dataset, config, ran)
+        kind = Kind.SETTINGS if in_place else Kind.REPLACE
+        difference = Arrival(workspace, staging, dataset, config, command, kind).install(allow_loss)
     if difference is not None:
         _report_difference(difference)
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)
@@ -212,7 +212,7 @@ def _refuse_project(workspace: Workspace, path: Path) -> None:
         )
 
 
-def _finished(workspace: Workspace, dataset: str) -> Ran:
+def _finished_result(workspace: Workspace, dataset: str) -> Ran:
     """Return the result of an ingest that was killed when all was read, and that the next command has finished."""
     report(f"ingest: {dataset} was complete when the last ingest was stopped; nothing is read again")
     incoming.forget(workspace, dataset)

@@ -79,23 +79,23 @@ _STOPS: Final = {signal.SIGHUP: "hung up", signal.SIGINT: "interrupted", signal.
 class Commands(click.Group):
     """Subcommands by name, imported only when called; other packages add theirs by the entry points ``xc.commands``."""
 
-    def _places(self) -> dict[str, Callable[[], Any]]:
+    def _loaders(self) -> dict[str, Callable[[], Any]]:
         listed = [command for commands in _COMMANDS.values() for command in commands.items()]
-        own: dict[str, Callable[[], Any]] = {name: partial(_load, place) for name, (place, _) in listed if place}
-        return own | {entry.name: entry.load for entry in metadata.entry_points(group=COMMANDS)}
+        loaders: dict[str, Callable[[], Any]] = {name: partial(_load, target) for name, (target, _) in listed if target}
+        return loaders | {entry.name: entry.load for entry in metadata.entry_points(group=COMMANDS)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, in the order of the help."""
         ordered = [name for commands in _COMMANDS.values() for name in commands]
-        return sorted(self._places(), key=lambda name: ordered.index(name) if name in ordered else len(ordered))
+        return sorted(self._loaders(), key=lambda name: ordered.index(name) if name in ordered else len(ordered))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; raise UsageError, naming the nearest, if there is none."""
-        places = self._places()
-        if cmd_name not in places:
-            raise click.UsageError(f"no command {cmd_name!r}{nearest(cmd_name, places)}")
+        loaders = self._loaders()
+        if cmd_name not in loaders:
+            raise click.UsageError(f"no command {cmd_name!r}{nearest(cmd_name, loaders)}")
         with importing():
-            return bound_numbers(places[cmd_name]())
+            return bound_numbers(loaders[cmd_name]())
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; end with exit code 141 if the reader of the output closes it, as ``head`` does."""
@@ -109,13 +109,13 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands under headings; import only those of other packages."""
-        present = self._places()
+        loaders = self._loaders()
         sections = {
-            heading: [(name, text) for name, (_, text) in commands.items() if name in present]
+            heading: [(name, text) for name, (_, text) in commands.items() if name in loaders]
             for heading, commands in _COMMANDS.items()
         }
-        known = {name for rows in sections.values() for name, _ in rows}
-        sections["Other"] = [(name, self._short_help(ctx, name)) for name in sorted(present.keys() - known)]
+        listed = {name for rows in sections.values() for name, _ in rows}
+        sections["Other"] = [(name, self._short_help(ctx, name)) for name in sorted(loaders.keys() - listed)]
         for heading, rows in sections.items():
             if rows:
                 with formatter.section(heading):
@@ -126,8 +126,8 @@ class Commands(click.Group):
         return command.get_short_help_str(90) if command is not None else ""
 
 
-def _load(place: str) -> Any:
-    module, name = place.split(":")
+def _load(target: str) -> Any:
+    module, name = target.split(":")
     return getattr(importlib.import_module(f"xc_core.cli.{module}"), name)
 
 
@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
     _open_standard_files()
     listen(_print)
     with _stoppable():
-        code = _ended(arguments)
+        code = _run_command(arguments)
     sys.exit(code)
 
 
@@ -193,26 +193,26 @@ def _print(line: str) -> None:
         pass
 
 
-def _ended(arguments: list[str] | None) -> int:
+def _run_command(arguments: list[str] | None) -> int:
     """Run ``xc`` and return its exit code; every error is reported."""
     try:
         return cli.main(args=arguments, prog_name="xc", standalone_mode=False) or 0  # Exit is returned, not raised
     except click.Abort as abort:  # click's word for an interrupt
-        return _stopped(abort.__cause__)
+        return _report_stop(abort.__cause__)
     except KeyboardInterrupt as stop:
-        return _stopped(stop)
+        return _report_stop(stop)
     except click.ClickException as error:
-        with suppress(OSError):  # as in _say
+        with suppress(OSError):  # as in _report_error
             error.show()
         return error.exit_code
     except XCError as error:
-        return _say(str(error), error.exit_code)
+        return _report_error(str(error), error.exit_code)
     except Exception as error:
-        return _unexpected(error)
+        return _report_unexpected(error)
     except BaseException as error:
         if type(error).__name__ != PANIC:
             raise
-        return _unexpected(error)
+        return _report_unexpected(error)
 
 
 @contextmanager
@@ -225,34 +225,34 @@ def _stoppable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in _STOPS}
+    previous = {number: signal.getsignal(number) for number in _STOPS}
     try:
         for number in _STOPS:
-            if before[number] is not signal.SIG_IGN:
+            if previous[number] is not signal.SIG_IGN:
                 signal.signal(number, stop)
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _stopped(stop: BaseException | None) -> int:
+def _report_stop(stop: BaseException | None) -> int:
     """Report the signal that ended the command; return 128 + its number, as a shell does."""
     number = stop.number if isinstance(stop, StoppedError) else signal.SIGINT
-    return _say(_STOPS[number], 128 + number)
+    return _report_error(_STOPS[number], 128 + number)
 
 
-def _unexpected(error: BaseException) -> int:
+def _report_unexpected(error: BaseException) -> int:
     """Report an error without a message of its own, of the disk or a fault of software; return the exit code."""
     if (explained := explanation(error)) is not None:
-        return _say(str(explained), explained.exit_code)
-    if (old := outdated()) is not None:
-        said = "the installation is of another version of this code, see the note above"
-        return _say(f"{type(error).__name__}: {error}\n  {said}", old.exit_code)
-    return _say(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
+        return _report_error(str(explained), explained.exit_code)
+    if (outdated_error := outdated()) is not None:
+        hint = "the installation is of another version of this code, see the note above"
+        return _report_error(f"{type(error).__name__}: {error}\n  {hint}", outdated_error.exit_code)
+    return _report_error(f"{type(error).__name__}: {error}\n  {fault_of(error)}", XCError.exit_code)
 
 
-def _say(message: str, code: int) -> int:
+def _report_error(message: str, code: int) -> int:
     if os.environ.get("XC_DEBUG"):
         import traceback
 

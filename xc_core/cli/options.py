@@ -69,21 +69,21 @@ class Names(click.ParamType[str]):
         self._names = names
         self._extra = extra
 
-    def _all(self) -> list[str]:
+    def _all_names(self) -> list[str]:
         return [*self._extra, *(self._names() if callable(self._names) else self._names)]
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """Return all names, for the help."""
-        names = "|".join(self._all())
+        names = "|".join(self._all_names())
         return f"{{{names}}}" if param.required else f"[{names}]"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that start with ``incomplete``."""
-        return [CompletionItem(name) for name in self._all() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in self._all_names() if name.startswith(incomplete)]
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return ``value``; raise UsageError if it is none of the names."""
-        known = self._all()
+        known = self._all_names()
         if value not in known:
             raise UsageError(
                 f"{self.name} {value!r}{nearest(value, known)}",

@@ -57,7 +57,7 @@ def plan(
     divide their work, all others run in one process. Costs are those of each process; the time of what they exchange is
     not estimated.
     """
-    workspace, wanted = Workspace.find(), _devices(devices)
+    workspace, processes_of = Workspace.find(), _devices(devices)
     _check_data(workspace, dataset, sizes)
     from xc_core.memory import total_bytes
     from xc_core.planning.on_gpu import gpu_rates, on_gpu
@@ -66,23 +66,23 @@ def plan(
     recorded, (base, changes) = gpu_rates(workspace), _recipe(workspace, dataset, recipe, settings, dim)
     subject = _subject(workspace, dataset, base, changes, sizes)
     rates = rates_of(workspace, subject, again=force)
-    found, notes = {}, []
-    for name, many in wanted.items():
+    costs_of_device, notes = {}, []
+    for name, processes in processes_of.items():
         if name.endswith("cpu"):
-            costs, note = costs_of(subject, rates, many), ""
+            costs, note = costs_of(subject, rates, processes), ""
         else:
-            costs, note = on_gpu(name, subject, rates, recorded, many)
+            costs, note = on_gpu(name, subject, rates, recorded, processes)
         notes += [note] if note else []
         if costs:
-            found[name] = costs
+            costs_of_device[name] = costs
     if as_json:
-        rows = {name: [asdict(cost) for cost in costs] for name, costs in found.items()}
+        rows = {name: [asdict(cost) for cost in costs] for name, costs in costs_of_device.items()}
         click.echo(json.dumps({"recipe": recipe, "world": asdict(subject.world), "stages": rows, "notes": notes}))
         return
-    for name, costs in found.items():
+    for name, costs in costs_of_device.items():
         click.echo(table(subject, recipe, name, costs))
-        if short := _beyond(costs, wanted[name], total_bytes()):
-            click.echo(f"warning: {short}")
+        if warning := _memory_warning(costs, processes_of[name], total_bytes()):
+            click.echo(f"warning: {warning}")
     for note in notes:
         click.echo(note)
 
@@ -90,13 +90,13 @@ def plan(
 def _devices(text: str) -> dict[str, int]:
     """Return the number of processes of each device."""
     names = [name.strip() for name in text.split(",")]
-    found = {name: match for name in names if (match := _DEVICE.fullmatch(name))}
-    wrong = [name for name in names if name not in found]
-    if wrong:
+    matches = {name: match for name in names if (match := _DEVICE.fullmatch(name))}
+    unknown = [name for name in names if name not in matches]
+    if unknown:
         raise UsageError(
-            f"--devices {text}", expected="cpu, cuda, cuda:N, Nxcuda or Nxcpu, with commas", do=f"fix {wrong[0]!r}"
+            f"--devices {text}", expected="cpu, cuda, cuda:N, Nxcuda or Nxcpu, with commas", do=f"fix {unknown[0]!r}"
         )
-    return {name: int(match[1] or 1) for name, match in found.items()}
+    return {name: int(match[1] or 1) for name, match in matches.items()}
 
 
 def _recipe(
@@ -168,21 +168,22 @@ def table(subject: Subject, recipe: str, device: str, costs: list[Cost]) -> str:
     ]
     lines += [f"{c.stage:<12}{_time(c.seconds):>12}{gigabytes(c.memory):>12}{gigabytes(c.disk):>12}" for c in costs]
     seconds, disk = (sum(getattr(cost, name) for cost in costs) for name in ("seconds", "disk"))
-    most = max(cost.memory for cost in costs)
-    return "\n".join([*lines, f"{'all':<12}{_time(seconds):>12}{gigabytes(most):>12}{gigabytes(disk):>12}"])
+    peak = max(cost.memory for cost in costs)
+    return "\n".join([*lines, f"{'all':<12}{_time(seconds):>12}{gigabytes(peak):>12}{gigabytes(disk):>12}"])
 
 
-def _beyond(costs: list[Cost], processes: int, limit: int) -> str:
+def _memory_warning(costs: list[Cost], processes: int, limit: int) -> str:
     """Return which stage needs more memory than ``limit``, which this machine has, if all processes are started here.
 
     An empty string if none does.
     """
     needed = {cost.stage: cost.memory * (processes if STAGES[cost.stage].shared else 1) for cost in costs}
-    most = max(needed, key=needed.__getitem__)
-    if needed[most] <= limit:
+    largest = max(needed, key=needed.__getitem__)
+    if needed[largest] <= limit:
         return ""
-    many = f" in {processes} processes ({gigabytes(needed[most])})" if processes > 1 and STAGES[most].shared else ""
-    return f"{most}{many} needs more memory than this machine has ({gigabytes(limit)})"
+    divided = processes > 1 and STAGES[largest].shared
+    in_all = f" in {processes} processes ({gigabytes(needed[largest])})" if divided else ""
+    return f"{largest}{in_all} needs more memory than this machine has ({gigabytes(limit)})"
 
 
 def _time(seconds: float) -> str:

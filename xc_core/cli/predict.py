@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
     from xc_core.infer.predictor import Prediction, Predictor
 
-_MOST_BYTES: Final = 16 << 20
-_MOST_LINES: Final = 100_000
+_MAX_BYTES: Final = 16 << 20
+_MAX_LINES: Final = 100_000
 """What the standard input may have: it is in memory, with all answers."""
 
 
@@ -70,30 +70,30 @@ def predict(
         if as_json:
             raise UsageError("--json with files", expected="the format in the name of --output: .parquet or .jsonl",
                              do="drop --json")  # fmt: skip
-        _answer_file(_confirmed(source_of(dataset, recipe, bundle)()), k, tail, options)
+        _answer_file(_note_unconfirmed(source_of(dataset, recipe, bundle)()), k, tail, options)
         return
     if (unused := next((name for name in ("part", "column") if options[name] is not None), None)) is not None:
         raise UsageError(f"--{unused} without files", expected="--input and --output",
                          do=f"give both files, or drop --{unused}")  # fmt: skip
     with importing():
-        predictor = _opened(_confirmed(source_of(dataset, recipe, bundle)()))
-    asked = list(texts) or _lines()
-    if not asked:
+        predictor = _open(_note_unconfirmed(source_of(dataset, recipe, bundle)()))
+    questions = list(texts) or _lines()
+    if not questions:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
-    answers = predictor.predict(asked, k, tail)
+    answers = predictor.predict(questions, k, tail)
     _note_dial(predictor, tail)
-    _note(asked, answers, k, predictor.ranker.num_labels)
+    _note_answers(questions, answers, k, predictor.ranker.num_labels)
     unicode = sys.stdout.encoding.lower() == "utf-8"  # another encoding lacks characters, for which JSON has escapes
-    for text, found in zip(asked, answers, strict=True):
+    for text, labels in zip(questions, answers, strict=True):
         if as_json:
-            click.echo(escaped(json.dumps([asdict(label) for label in found], ensure_ascii=not unicode)))
+            click.echo(escaped(json.dumps([asdict(label) for label in labels], ensure_ascii=not unicode)))
             continue
         click.echo(printable(text))
-        for label in found:
+        for label in labels:
             click.echo(printable(f"  {label.score:z7.3f}  {label.title}  [{label.uid}]"))
 
 
-def _confirmed(champion: Champion) -> Champion:
+def _note_unconfirmed(champion: Champion) -> Champion:
     """Note a champion that may have been replaced."""
     if champion.unconfirmed:
         version = f"version {champion.version}, the champion when the registry last answered"
@@ -101,7 +101,7 @@ def _confirmed(champion: Champion) -> Champion:
     return champion
 
 
-def _opened(champion: Champion) -> Predictor:
+def _open(champion: Champion) -> Predictor:
     from xc_core.infer.bundle import open_predictor
 
     with champion.opening() as folder:
@@ -117,15 +117,15 @@ def _note_dial(predictor: Predictor, tail: float | None) -> None:
         )
 
 
-def _note(texts: list[str], answers: list[list[Prediction]], k: int, labels: int) -> None:
+def _note_answers(texts: list[str], answers: list[list[Prediction]], k: int, labels: int) -> None:
     """Note texts without words, whose labels tell nothing, and answers that are shorter than asked for."""
     if k > labels:
         if click.get_current_context().get_parameter_source("k") is not ParameterSource.DEFAULT:
             click.echo(f"note: the model has {counted(labels, 'label')}, fewer than the {k:,} asked for", err=True)
         k = labels
-    if empty := [number for number, text in enumerate(texts, 1) if not INK.search(text)]:
-        click.echo(f"note: {counted(len(empty), 'text')} without words, the first is text {empty[0]:,}", err=True)
-    if short := [len(found) for found in answers if len(found) < k]:
+    if wordless := [number for number, text in enumerate(texts, 1) if not INK.search(text)]:
+        click.echo(f"note: {counted(len(wordless), 'text')} without words, the first is text {wordless[0]:,}", err=True)
+    if short := [len(answer) for answer in answers if len(answer) < k]:
         click.echo(
             f"note: fewer than {counted(k, 'label')} for {len(short):,} of {counted(len(texts), 'text')}, at least "
             f"{min(short):,}: only labels that a score proposes are ranked",
@@ -135,11 +135,11 @@ def _note(texts: list[str], answers: list[list[Prediction]], k: int, labels: int
 
 def _lines() -> list[str]:
     """Return the lines of the standard input, read as UTF-8 in any locale; no more than a limit is read."""
-    content = sys.stdin.buffer.read(_MOST_BYTES + 1)
+    content = sys.stdin.buffer.read(_MAX_BYTES + 1)
     lines = content.splitlines()
-    if len(content) > _MOST_BYTES or len(lines) > _MOST_LINES:
+    if len(content) > _MAX_BYTES or len(lines) > _MAX_LINES:
         raise UsageError(
-            f"more than {_MOST_BYTES:,} bytes or {_MOST_LINES:,} lines on the standard input",
+            f"more than {_MAX_BYTES:,} bytes or {_MAX_LINES:,} lines on the standard input",
             expected="fewer texts at once",
             do="put them into a file, which is answered in blocks: --input texts.jsonl --output labels.parquet",
         )
@@ -167,12 +167,12 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
         read_manifest(folder, "model")
     job = Job(options["input"], options["output"], column)  # its errors are not about the model's files
 
-    def opened() -> tuple[str, Predictor]:
+    def open_model() -> tuple[str, Predictor]:
         model = Model.open(folder, champion.dataset)
         return model.digest, model.predictor()
 
     with advising(champion.repair):
-        digest, predictor = steady(folder, opened)
+        digest, predictor = steady(folder, open_model)
     job = replace(job, question=f"model {digest}, k {k}, tail {tail}")
     predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
     _note_dial(predictor, tail)

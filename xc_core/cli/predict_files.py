@@ -27,7 +27,7 @@ from xc_core.infer.predictor import Prediction
 from xc_core.locks import locked
 from xc_core.progress import Meter, report
 
-_WRITTEN: Final = (".parquet", ".jsonl")
+_OUTPUT_ENDINGS: Final = (".parquet", ".jsonl")
 _BLOCK: Final = "block.parquet"
 _LABEL: Final = pa.struct([("uid", pa.string()), ("title", pa.string()), ("score", pa.float32())])
 SCHEMA: Final = pa.schema([("row", pa.int64()), ("labels", pa.list_(_LABEL))])
@@ -75,9 +75,9 @@ class Job:
     def __post_init__(self) -> None:
         if self.target.exists() and not self.target.is_file():  # it would be replaced, even /dev/null
             raise UsageError(not_a_file(self.target), expected="a file", do="name a file with --output")
-        for path, known in ((self.source, ENDINGS), (self.target, _WRITTEN)):
-            if not has_ending(path, known):
-                raise UsageError(f"{path.name}", expected=f"a name that ends in {' or '.join(known)}", do="rename it")
+        for path, endings in ((self.source, ENDINGS), (self.target, _OUTPUT_ENDINGS)):
+            if not has_ending(path, endings):
+                raise UsageError(f"{path.name}", expected=f"a name that ends in {' or '.join(endings)}", do="rename it")
         if not self.source.is_file():
             raise MissingError(not_a_file(self.source), expected="a file of texts", do="fix the name")
         if self.target.exists() and self.target.samefile(self.source):
@@ -97,10 +97,10 @@ class Job:
         Raises DataError for a file that cannot be read, StorageError if the output cannot be written, BusyError if
         another process, or one of its parts, answers into the same output.
         """
-        with self._locked(shared=False):
+        with self._lock(shared=False):
             try:
-                rows, blocks = self._answered(predict, WHOLE)
-                _joined(blocks, self.target)
+                rows, blocks = self._answer_blocks(predict, WHOLE)
+                _join(blocks, self.target)
             except BaseException:
                 if not any(self.folder.glob("[0-9]*")):  # nothing that the next run could use
                     artifacts.remove(self.folder)
@@ -113,25 +113,25 @@ class Job:
 
         Parts share the lock. Raises BusyError if a process without a part answers into the same output.
         """
-        with self._locked(shared=True):
-            return self._answered(predict, share)[0]
+        with self._lock(shared=True):
+            return self._answer_blocks(predict, share)[0]
 
-    def _locked(self, *, shared: bool) -> AbstractContextManager[None]:
+    def _lock(self, *, shared: bool) -> AbstractContextManager[None]:
         return locked(self.folder / "lock", f"answers to {self.target.name}", shared=shared, needed=False)
 
-    def _answered(self, predict: Predict, share: Share) -> tuple[int, list[Path]]:
-        start, rows, blocks = 0, 0, []
+    def _answer_blocks(self, predict: Predict, share: Share) -> tuple[int, list[Path]]:
+        first_row, rows, blocks = 0, 0, []
         for number, texts in enumerate(self._progress(share)):
             if number in share:
-                block, asked = self._block(number), f"{self.question}, {_fingerprint(start, texts)}"
+                block, fingerprint = self._block_folder(number), f"{self.question}, {_fingerprint(first_row, texts)}"
                 blocks.append(block)
-                if not _is_done(block, asked):
-                    _write(block, asked, start, predict(texts))
+                if not _is_done(block, fingerprint):
+                    _write(block, fingerprint, first_row, predict(texts))
                 rows += len(texts)
-            start += len(texts)
+            first_row += len(texts)
         return rows, blocks
 
-    def _block(self, number: int) -> Path:
+    def _block_folder(self, number: int) -> Path:
         return self.folder / f"{number:08}"
 
     def _progress(self, share: Share) -> Iterator[list[str]]:
@@ -139,7 +139,7 @@ class Job:
 
         A column of Parquet is read long before its texts are answered, so bytes would show nothing.
         """
-        if self._block(share.number).is_dir():
+        if self._block_folder(share.number).is_dir():
             report(f"{self.folder.name} holds blocks of an earlier run; those of the same question are used")
         rows = _rows(self.source)
         total, unit = (self.source.stat().st_size, "bytes") if rows is None else (rows, "rows")
@@ -147,9 +147,9 @@ class Job:
             done = 0
             for texts in blocks_of(stream, self.source, self.column):
                 yield texts
-                at = min(stream.tell(), total) if rows is None else done + len(texts)
-                meter.update(max(at - done, 0))
-                done = max(at, done)
+                position = min(stream.tell(), total) if rows is None else done + len(texts)
+                meter.update(max(position - done, 0))
+                done = max(position, done)
 
 
 def _rows(source: Path) -> int | None:
@@ -162,14 +162,14 @@ def _rows(source: Path) -> int | None:
         return None
 
 
-def _fingerprint(start: int, texts: list[str]) -> str:
-    """Return a hash of the texts of a block and of their place: size and time of a file may be those of another one."""
-    return hashlib.sha256(json.dumps([start, texts]).encode()).hexdigest()
+def _fingerprint(first_row: int, texts: list[str]) -> str:
+    """Return a hash of a block's texts and position: two different files may have the same size and time."""
+    return hashlib.sha256(json.dumps([first_row, texts]).encode()).hexdigest()
 
 
-def _is_done(block: Path, asked: str) -> bool:
+def _is_done(block: Path, fingerprint: str) -> bool:
     """Return True if ``block`` is whole and answers the same question."""
-    if artifacts.read_made(block).fingerprint != asked:
+    if artifacts.read_made(block).fingerprint != fingerprint:
         return False
     try:
         artifacts.verify(block, kind="answers")
@@ -178,24 +178,24 @@ def _is_done(block: Path, asked: str) -> bool:
     return True
 
 
-def _write(block: Path, asked: str, start: int, answers: list[list[Prediction]]) -> None:
+def _write(block: Path, fingerprint: str, first_row: int, answers: list[list[Prediction]]) -> None:
     rows = [
-        {"row": start + at, "labels": [{"uid": one.uid, "title": one.title, "score": one.score} for one in found]}
-        for at, found in enumerate(answers)
+        {"row": row, "labels": [{"uid": label.uid, "title": label.title, "score": label.score} for label in labels]}
+        for row, labels in enumerate(answers, first_row)
     ]
     with artifacts.building(block, kind="answers") as build:
-        build.origin = artifacts.Made(fingerprint=asked)
+        build.origin = artifacts.Made(fingerprint=fingerprint)
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), build.path / _BLOCK)
 
 
-def _joined(blocks: list[Path], target: Path) -> None:
+def _join(blocks: list[Path], target: Path) -> None:
     """Write the blocks one after the other into a file beside ``target``, then rename it; a link stays one.
 
     Raises MissingError if somebody deleted a block meanwhile.
     """
-    if lost := next((block for block in blocks if not (block / _BLOCK).is_file()), None):
+    if missing := next((block for block in blocks if not (block / _BLOCK).is_file()), None):
         raise MissingError(
-            f"no {lost}, which was deleted while other rows were answered",
+            f"no {missing}, which was deleted while other rows were answered",
             expected="the answers of all rows",
             do="run the same command again; it answers only the rows whose answers are lost",
         )

@@ -15,9 +15,9 @@ from xc_core.errors import UsageError
 from xc_core.plugins import importing
 from xc_core.serve.limits import Limits
 
-_LONGEST: Final = 86_400
+_MAX_POLL_SECONDS: Final = 86_400
 """Seconds between looks for a new champion, at most."""
-_THREADS: Final = 1024
+_MAX_THREADS: Final = 1024
 """Threads of a pass, at most; OpenMP ends the process if there are more than the machine can start."""
 
 
@@ -50,10 +50,10 @@ def command(dataset: str | None, recipe: str | None, bundle: Path | None, **opti
     host, port, allowed, poll, threads = (
         options.pop(name) for name in ("host", "port", "allow_host", "poll", "threads")
     )
-    if not 0 < poll <= _LONGEST or not 0 <= threads <= _THREADS:
+    if not 0 < poll <= _MAX_POLL_SECONDS or not 0 <= threads <= _MAX_THREADS:
         raise UsageError(
             f"--poll {poll}, --threads {threads}",
-            expected=f"above 0 up to {_LONGEST:,}, and 0 to {_THREADS:,}",
+            expected=f"above 0 up to {_MAX_POLL_SECONDS:,}, and 0 to {_MAX_THREADS:,}",
             do="fix the number",
         )
     limits, source = Limits(**options), source_of(dataset, recipe, bundle)

@@ -38,29 +38,29 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
     An experiment whose settings are wrong is reported, and the others are shown.
     """
     workspace = Workspace.find()
-    places = _places(workspace, dataset, recipe)
-    worst = 0
-    for place in places:
+    pairs = _pairs(workspace, dataset, recipe)
+    exit_code = 0
+    for pair in pairs:
         try:
-            found = _states(workspace, *place)
+            stage_states = _states(workspace, *pair)
         except XCError as error:
-            if len(places) == 1:
+            if len(pairs) == 1:
                 raise
             report(str(error))
-            worst = max(worst, error.exit_code)
+            exit_code = max(exit_code, error.exit_code)
             continue
-        worst = max(worst, *(0 if state.status.usable else _STALE for state in found))
-        shown = {"corpus": _of_corpus(workspace, place[0]), "model": _of_model(workspace, *place)}
-        (_echo_json if as_json else _echo)(*place, found, shown)
-        if place[1] is None and not as_json:  # only ingested so far
-            show_next(workspace, place[0])
-    if not places and not as_json:
+        exit_code = max(exit_code, *(0 if state.status.usable else _STALE for state in stage_states))
+        details = {"corpus": _corpus_details(workspace, pair[0]), "model": _model_details(workspace, *pair)}
+        (_echo_json if as_json else _echo)(*pair, stage_states, details)
+        if pair[1] is None and not as_json:  # only ingested so far
+            show_next(workspace, pair[0])
+    if not pairs and not as_json:
         click.echo("no dataset yet; create one: xc ingest FOLDER --dataset NAME")
-    if worst and not as_json:
-        sys.exit(worst)
+    if exit_code and not as_json:
+        sys.exit(exit_code)
 
 
-def _places(workspace: Workspace, dataset: str | None, recipe: str | None) -> list[tuple[str, str | None]]:
+def _pairs(workspace: Workspace, dataset: str | None, recipe: str | None) -> list[tuple[str, str | None]]:
     """Return every (dataset, recipe) that is asked for, or (dataset, None) for a dataset without recipes.
 
     Raises MissingError if no dataset has the recipe.
@@ -68,16 +68,16 @@ def _places(workspace: Workspace, dataset: str | None, recipe: str | None) -> li
     if recipe is None:
         names = workspace.params.datasets() if dataset is None else [dataset]
         none: tuple[None] = (None,)
-        return [(name, own) for name in names for own in workspace.params.recipes(name) or none]
+        return [(name, recipe_name) for name in names for recipe_name in workspace.params.recipes(name) or none]
     if dataset is not None:
         return [(dataset, recipe)]
     pairs = workspace.params.experiments()
-    if found := [(name, own) for name, own in pairs if own == recipe]:
-        return [*found]
-    known = sorted({own for _, own in pairs})
+    if matching := [(name, recipe_name) for name, recipe_name in pairs if recipe_name == recipe]:
+        return [*matching]
+    recipes = sorted({recipe_name for _, recipe_name in pairs})
     raise MissingError(
-        f"no experiment of recipe {recipe!r} in params.yaml{nearest(recipe, known)}",
-        expected=f"one of {', '.join(known)}" if known else "an experiment; there is none yet",
+        f"no experiment of recipe {recipe!r} in params.yaml{nearest(recipe, recipes)}",
+        expected=f"one of {', '.join(recipes)}" if recipes else "an experiment; there is none yet",
         do=f"fix the name, or create it: xc train --dataset NAME --recipe {recipe}",
     )
 
@@ -94,16 +94,16 @@ def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[Stat
     return list(states(workspace, partition).values())
 
 
-def _of_corpus(workspace: Workspace, dataset: str) -> dict[str, Any]:
+def _corpus_details(workspace: Workspace, dataset: str) -> dict[str, Any]:
     """Return what is shown of the corpus: how near validation and test are to train, and its last change."""
     folder = workspace.folder("corpus", dataset)
     nearness, change = read_made(folder).facts.get("nearness"), changelog.last(folder)
-    shown = {"nearness": nearness, "last_change": change, "note": changelog.gap(folder)}
-    return {name: value for name, value in shown.items() if value}
+    details = {"nearness": nearness, "last_change": change, "note": changelog.gap(folder)}
+    return {name: value for name, value in details.items() if value}
 
 
-def _of_model(workspace: Workspace, dataset: str, recipe: str | None) -> dict[str, Any]:
-    """Return what the rule said last about new data, and whether that is still about the data and model of now."""
+def _model_details(workspace: Workspace, dataset: str, recipe: str | None) -> dict[str, Any]:
+    """Return the last answer of ``xc drift``, and whether it still holds for the present data and model."""
     record = read_record(workspace, dataset, recipe) if recipe else None
     if record is None or recipe is None:
         return {}
@@ -113,29 +113,29 @@ def _of_model(workspace: Workspace, dataset: str, recipe: str | None) -> dict[st
     return {"drift": {**asdict(record), "line": record.line, "holds": holds}}
 
 
-def _echo(dataset: str, recipe: str | None, found: list[State], shown: dict[str, dict[str, Any]]) -> None:
+def _echo(dataset: str, recipe: str | None, stage_states: list[State], details: dict[str, dict[str, Any]]) -> None:
     click.echo(f"{dataset}{f' / {recipe}' if recipe else ''}")
-    for state in found:
-        why = f": {state.why}" if state.why else ""
-        click.echo(f"  {state.stage:<11} {state.status}{why}")
-        for line in _lines(shown.get(state.stage, {})):
+    for state in stage_states:
+        reason = f": {state.why}" if state.why else ""
+        click.echo(f"  {state.stage:<11} {state.status}{reason}")
+        for line in _detail_lines(details.get(state.stage, {})):
             click.echo(f"  {'':<11} {line}")
 
 
-def _lines(shown: dict[str, Any]) -> list[str]:
+def _detail_lines(details: dict[str, Any]) -> list[str]:
     from xc_core.data.nearness import sentence, warning
 
-    nearness, change, drift = (shown.get(name) for name in ("nearness", "last_change", "drift"))
+    nearness, change, drift = (details.get(name) for name in ("nearness", "last_change", "drift"))
     lines = [sentence(nearness), *warning(nearness)] if nearness else []
     if drift:
         lines.append(f"new data: {drift['line']}" + ("" if drift["holds"] else " (of an earlier version: xc drift)"))
     lines += [changelog.sentence(change)] if change else []
-    return [*lines, f"note: {shown['note']}"] if "note" in shown else lines
+    return [*lines, f"note: {details['note']}"] if "note" in details else lines
 
 
-def _echo_json(dataset: str, recipe: str | None, found: list[State], shown: dict[str, dict[str, Any]]) -> None:
-    for state in found:
-        click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state), **shown.get(state.stage, {})}))
+def _echo_json(dataset: str, recipe: str | None, stage_states: list[State], details: dict[str, dict[str, Any]]) -> None:
+    for state in stage_states:
+        click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state), **details.get(state.stage, {})}))
 
 
 @click.command(short_help="Show all settings of a dataset or experiment.")
@@ -147,7 +147,8 @@ def settings(dataset: str, recipe: str | None) -> None:
     A known recipe need not be trained: its own settings are shown.
     """
     workspace = Workspace.find()
-    own = workspace.params.dataset(dataset)  # raises the error of an unknown name before slow libraries are imported
+    # raises the error of an unknown name before slow libraries are imported
+    dataset_settings = workspace.params.dataset(dataset)
 
     from ruamel.yaml import YAML
 
@@ -156,7 +157,7 @@ def settings(dataset: str, recipe: str | None) -> None:
 
     partition: Partition
     if recipe and recipe in RECIPES and workspace.params.declared(dataset, recipe) is None:
-        partition = Experiment(own, RECIPES[recipe])
+        partition = Experiment(dataset_settings, RECIPES[recipe])
     else:
         partition = workspace.params.partition(dataset, recipe)
         _keep_settings(workspace, partition)

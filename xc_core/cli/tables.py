@@ -10,6 +10,8 @@ import click
 
 from xc_core.chain import Workspace
 from xc_core.chain.costs import read_costs
+from xc_core.chain.status import states
+from xc_core.errors import XCError
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.names import TABLE, titled
 from xc_core.visible import counted, printable
@@ -30,15 +32,24 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
         click.echo(f"{name + ':':<12} {words}" + (f", {spent:.0f} s" if spent else ""))
 
 
-def show_next(workspace: Workspace, dataset: str, how: str = "train again") -> None:
-    """Print the commands that train the experiments of a dataset with new data, or a first one."""
+def show_next(workspace: Workspace, dataset: str, advice: str = "train again") -> None:
+    """Print the commands that train the experiments of a dataset that are out of date, or a first one."""
     recipes = workspace.params.recipes(dataset)
     if not recipes:
         click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
         return
-    click.echo(f"next: {how}:")
-    for recipe in recipes:
+    stale = [recipe for recipe in recipes if not _is_up_to_date(workspace, dataset, recipe)]
+    click.echo(f"next: {advice}:" if stale else f"{dataset}: every experiment is up to date")
+    for recipe in stale:
         click.echo(f"  {workspace.params.train_command(dataset, recipe)}")
+
+
+def _is_up_to_date(workspace: Workspace, dataset: str, recipe: str) -> bool:
+    try:
+        partition = workspace.params.partition(dataset, recipe)
+        return all(state.status.usable for state in states(workspace, partition).values())
+    except XCError:  # of a wrong setting, which the training reports
+        return False
 
 
 def metrics_table(evaluation: Evaluation, title: str) -> str:
@@ -72,8 +83,8 @@ def narrowed(text: str, width: int = _WIDTH) -> str:
     Each of these has the first column, by which a reader finds the row.
     """
     lines: list[str] = []
-    for is_table, found in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
-        block = list(found)
+    for is_table, group in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
+        block = list(group)
         lines += _tables([_cells(line) for line in block], width) if is_table else block
     return "\n".join(lines)
 
@@ -87,7 +98,7 @@ def _tables(rows: list[list[str]], width: int) -> list[str]:
     (name, *columns) = [_padded(cells) for cells in zip(*rows, strict=True)]
     blocks = [[name]]
     for column in columns:
-        if len(blocks[-1]) > 1 and sum(len(own[0]) + 3 for own in (*blocks[-1], column)) >= width:
+        if len(blocks[-1]) > 1 and sum(len(padded[0]) + 3 for padded in (*blocks[-1], column)) >= width:
             blocks.append([name])
         blocks[-1].append(column)
     tables = [["| " + " | ".join(cells) + " |" for cells in zip(*block, strict=True)] for block in blocks]

@@ -33,7 +33,7 @@ _MEASURED = TRAIN_STAGES[: TRAIN_STAGES.index("encoder")]
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Request:
     """An experiment as given on the command line."""
 
     dataset: str
@@ -83,60 +83,60 @@ def train(
             changes, budget = declared, "none" if budget is None else budget
             report(f"{recipe}: as params.yaml has it, a variant of {base}")
     if budget is None:
-        budget = "none" if any("epochs" in own for own in changes.values()) else _BUDGET
+        budget = "none" if any("epochs" in fields for fields in changes.values()) else _BUDGET
     seconds = budget_seconds(budget)
     if recipe == "all" and base is not None:
         raise UsageError("--recipe all with --base", expected="one of them", do="name one recipe, or drop --base")
-    chosen = _train_all if recipe == "all" else _train_one
-    chosen(workspace, _Wanted(dataset, recipe, recipe if base is None else base, changes, seconds, **ending))
+    run = _train_all if recipe == "all" else _train_one
+    run(workspace, _Request(dataset, recipe, recipe if base is None else base, changes, seconds, **ending))
 
 
-def _train_all(workspace: Workspace, wanted: _Wanted) -> None:
+def _train_all(workspace: Workspace, request: _Request) -> None:
     """Train every recipe; raise the error of the first that failed once the others are done, naming all that failed."""
     from xc_core.recipes import RECIPES
 
-    run_stage(workspace, "corpus", wanted.dataset)  # a fault of the dataset is a fault for all recipes
+    run_stage(workspace, "corpus", request.dataset)  # a fault of the dataset is a fault for all recipes
     failed: dict[str, XCError] = {}
     for name in RECIPES.names():
         try:
-            _train_one(workspace, replace(wanted, recipe=name, base=name))
+            _train_one(workspace, replace(request, recipe=name, base=name))
         except XCError as error:
             failed[name] = error
             report(f"{name}: found {error.found}; continuing with the other recipes")
-    if wanted.until in _AFTER and len(failed) < len(RECIPES.names()):
-        run_stage(workspace, "leaderboard", wanted.dataset, force=wanted.force)
-        show_leaderboard(workspace, wanted.dataset)
+    if request.until in _AFTER and len(failed) < len(RECIPES.names()):
+        run_stage(workspace, "leaderboard", request.dataset, force=request.force)
+        show_leaderboard(workspace, request.dataset)
     if failed:
         first = next(iter(failed.values()))
         message = "; ".join(f"{name} ({error.found})" for name, error in failed.items())
         raise type(first)(f"recipes that are not trained: {message}", expected=first.expected, do=first.do)
 
 
-def _train_one(workspace: Workspace, wanted: _Wanted) -> None:
+def _train_one(workspace: Workspace, request: _Request) -> None:
     """Declare one experiment and run its stages, unless another process trains it."""
-    with training(workspace, wanted.dataset, wanted.recipe):
-        _declare_and_run(workspace, _learning(wanted))
+    with training(workspace, request.dataset, request.recipe):
+        _declare_and_run(workspace, _with_learn_from(request))
 
 
-def _declare_and_run(workspace: Workspace, wanted: _Wanted) -> None:
-    dataset, recipe, until = wanted.dataset, wanted.recipe, wanted.until
-    _, before = workspace.params.declared(dataset, recipe) or ("", {})
-    declared = workspace.params.declare_experiment(dataset, recipe, wanted.base, wanted.changes)
+def _declare_and_run(workspace: Workspace, request: _Request) -> None:
+    dataset, recipe, until = request.dataset, request.recipe, request.until
+    _, previous = workspace.params.declared(dataset, recipe) or ("", {})
+    declared = workspace.params.declare_experiment(dataset, recipe, request.base, request.changes)
     if _reaches(until, "scores"):  # reported now, not after the training of the encoder
         declared.recipe.require(fusion=_reaches(until, "fusion"))
     stages = TRAIN_STAGES
-    if wanted.seconds and _reaches(until, "encoder"):
+    if request.seconds and _reaches(until, "encoder"):
         for name in _MEASURED:
-            _run(workspace, wanted, name)
-        wanted, stages = _fit_budget(workspace, wanted, declared, wanted.seconds), stages[len(_MEASURED) :]
-    _report_dropped(wanted, before)
+            _run(workspace, request, name)
+        request, stages = _fit_budget(workspace, request, declared, request.seconds), stages[len(_MEASURED) :]
+    _report_dropped(request, previous)
     for name in stages:
         if name == "encoder":
-            _warn(workspace, declared)
-        shares = not wanted.force and STAGES[name].scope == "experiment" and name not in _AFTER
-        if shares and (other := share(workspace, name, dataset, recipe)):
+            _report_obstacles(workspace, declared)
+        may_share = not request.force and STAGES[name].scope == "experiment" and name not in _AFTER
+        if may_share and (other := share(workspace, name, dataset, recipe)):
             report(f"{name}: {other} has the same, which is used")
-        _run(workspace, wanted, name)
+        _run(workspace, request, name)
         if name == until:
             break
     if until in _AFTER:
@@ -148,28 +148,28 @@ def _declare_and_run(workspace: Workspace, wanted: _Wanted) -> None:
         click.echo(f"pack it:     xc run model --dataset {dataset} --recipe {recipe}")
 
 
-def _run(workspace: Workspace, wanted: _Wanted, name: str) -> None:
-    ran = run_stage(workspace, name, wanted.dataset, wanted.recipe, force=wanted.force)
+def _run(workspace: Workspace, request: _Request, name: str) -> None:
+    ran = run_stage(workspace, name, request.dataset, request.recipe, force=request.force)
     if not ran.skipped:
         report(f"{name}: {ran.seconds:.1f} s")
 
 
-def _report_dropped(wanted: _Wanted, before: dict[str, Any]) -> None:
+def _report_dropped(request: _Request, previous: dict[str, Any]) -> None:
     """Report which settings of an earlier call the experiment no longer has; params.yaml does not say who set them."""
-    was, has = ({name.removesuffix(".kind") for name in dotted(changes)} for changes in (before, wanted.changes))
-    if gone := sorted(was - has):
-        listed = f"dropped, set by an earlier call or its budget: {', '.join(gone)}"
-        report(f"{wanted.recipe}: {listed}; give them again with --set to keep them")
+    old, new = ({name.removesuffix(".kind") for name in dotted(changes)} for changes in (previous, request.changes))
+    if dropped := sorted(old - new):
+        listed = f"dropped, set by an earlier call or its budget: {', '.join(dropped)}"
+        report(f"{request.recipe}: {listed}; give them again with --set to keep them")
 
 
-def _learning(wanted: _Wanted) -> _Wanted:
+def _with_learn_from(request: _Request) -> _Request:
     """Add the changes of ``--learn-from``, which depend on the fusion of the recipe."""
-    if wanted.learn_from is None:
-        return wanted
+    if request.learn_from is None:
+        return request
     from xc_core.recipes import find_recipe
 
-    recipe = find_recipe(wanted.base).changed(wanted.changes)
-    return replace(wanted, changes=deep_merged(wanted.changes, recipe.learning_from(wanted.learn_from)))
+    recipe = find_recipe(request.base).changed(request.changes)
+    return replace(request, changes=deep_merged(request.changes, recipe.learning_from(request.learn_from)))
 
 
 def _variant(workspace: Workspace, dataset: str, recipe: str) -> tuple[str, dict[str, Any]] | None:
@@ -193,8 +193,8 @@ def budget_seconds(text: str) -> float | None:
     return seconds_of(text)
 
 
-def _warn(workspace: Workspace, declared: Experiment) -> None:
-    """Report, before anything is trained, what memory or disk of this machine are too small for."""
+def _report_obstacles(workspace: Workspace, declared: Experiment) -> None:
+    """Report, before the encoder is trained, whether this machine has too little memory or disk."""
     from xc_core.planning.planned import obstacles
 
     with suppress(MissingError):  # a training that finds no corpus says so itself
@@ -202,24 +202,24 @@ def _warn(workspace: Workspace, declared: Experiment) -> None:
             report(f"warning: {declared.recipe.name} may not end: {line}; xc plan shows every stage")
 
 
-def _fit_budget(workspace: Workspace, wanted: _Wanted, declared: Experiment, seconds: float) -> _Wanted:
+def _fit_budget(workspace: Workspace, request: _Request, declared: Experiment, seconds: float) -> _Request:
     """Time a few steps, declare the experiment again with epochs that fit, and return it."""
     from xc_core.planning.budget import scaled_epochs
 
-    changes = deep_merged(wanted.changes, scaled_epochs(workspace, declared, seconds, again=wanted.force))
-    workspace.params.declare_experiment(wanted.dataset, wanted.recipe, wanted.base, changes)
-    return replace(wanted, changes=changes)
+    changes = deep_merged(request.changes, scaled_epochs(workspace, declared, seconds, again=request.force))
+    workspace.params.declare_experiment(request.dataset, request.recipe, request.base, changes)
+    return replace(request, changes=changes)
 
 
 def changes_of(settings: Iterable[str]) -> dict[str, Any]:
     """Return the values of --set, such as "encoder.epochs=3", as nested mappings; a value is read as YAML."""
     changes: dict[str, Any] = {}
     for setting in settings:
-        _put(changes, setting)
+        _put_setting(changes, setting)
     return changes
 
 
-def _put(changes: dict[str, Any], setting: str) -> None:
+def _put_setting(changes: dict[str, Any], setting: str) -> None:
     name, equals, text = setting.partition("=")
     parts, shown = name.split("."), bare(setting, 200)
     listed = len(parts) == 1 and text.lstrip().startswith("[")  # scores=[label_text, classifier]: the parts to keep

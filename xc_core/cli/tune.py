@@ -73,9 +73,9 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     budget, study = options["budget"], options["study"]
     seconds, metric = budget_seconds("none" if budget is None else budget), Metric.of(options["metric"])
     study = checked_name("study", recipe if study is None else study)
-    how = {"sampler": options["sampler"], "seed": options["seed"], "prune": options["pruner"] != "none"}
+    sampling = {"sampler": options["sampler"], "seed": options["seed"], "prune": options["pruner"] != "none"}
     changes = changes_of(settings)
-    tuning = Tuning.of(workspace, dataset, recipe, changes, Space.read(space), name=study, metric=metric, **how)
+    tuning = Tuning.of(workspace, dataset, recipe, changes, Space.read(space), name=study, metric=metric, **sampling)
     if unused := tuning.unused():
         listed = f"not used, set in params.yaml by xc train or its budget: {', '.join(unused)}"
         report(f"tune: {recipe}: {listed}; give them with --set to use them")
@@ -100,10 +100,10 @@ def _command(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], 
 
 def _watchers(workspace: Workspace) -> list[Watcher]:
     """Return the functions of other packages that show a study; one that cannot start is reported and left out."""
-    found = []
+    watchers = []
     for entry in metadata.entry_points(group=GROUP):
         try:
-            found.append(entry.load()(workspace))
+            watchers.append(entry.load()(workspace))
         except XCError as error:
             report(f"tune: the study is not shown by {entry.name}: {error}")
-    return found
+    return watchers

@@ -29,15 +29,15 @@ def command(path: Path, dataset: str, layout: str, allow: tuple[str, ...]) -> No
     are new. Reading is strict: the first thing that is wrong is named with its file and line, and nothing changes.
     """
     workspace = Workspace.find()
-    before = _corpus(workspace, dataset)
+    previous = _corpus_digest(workspace, dataset)
     difference = update(workspace, path, dataset, layout=layout, allow=allow)
     if difference is not None:
         click.echo(f"{dataset}: {difference}")
-    if difference is None or _corpus(workspace, dataset) != before:
+    if difference is None or _corpus_digest(workspace, dataset) != previous:
         show_next(workspace, dataset, REFRESH)
 
 
-def _corpus(workspace: Workspace, dataset: str) -> str | None:
+def _corpus_digest(workspace: Workspace, dataset: str) -> str | None:
     """Return the digest of the corpus; None if there is none, which the update reports."""
     try:
         return workspace.digest("corpus", dataset)
