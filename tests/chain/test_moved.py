@@ -189,3 +189,16 @@ def test_a_stage_without_a_checkpoint_whose_project_is_moved_ends_like_one_with_
         run_stage(copied, stage, "toy", recipe_of(stage), force=True)
     assert not copied.root.exists()
     assert not run_stage(Workspace(new), stage, "toy", recipe_of(stage), force=True).skipped
+
+
+def test_an_error_of_a_first_run_is_not_one_of_a_moved_project(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no artefact yet, but its folder is in its place."""
+
+    def failing(context: Context[Any]) -> None:
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(importlib.import_module("xc_core.stages.corpus"), "run", failing)
+    with pytest.raises(ValueError, match="a fault"):
+        run_stage(workspace, "corpus", "toy")
