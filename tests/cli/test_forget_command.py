@@ -299,15 +299,16 @@ def test_an_unknown_uid_is_refused(xc: Xc, own: Workspace) -> None:
 def test_a_document_that_left_the_dataset_before_can_be_forgotten(where: str, tmp_path: Path) -> None:
     """Kept files, the acceptance set and models may still hold it."""
     workspace, world = empty_workspace(tmp_path / "project"), small_world()
+    world.test[-1]["uid"] = "leaving"  # "test-11" is part of the folder pytest-11, whose name is in locks
     place(workspace, write_world(tmp_path / "old", world=world), "toy", IngestConfig(), replace=False)
     draw(open_corpus(workspace), "toy", workspace.data / "toy" / ACCEPTANCE)
     world.test[-1]["uid"] = "new"
     new = write_world(tmp_path / "new", world=world)
     place(workspace, new, "toy", IngestConfig(), replace=True)
     shutil.rmtree(workspace.data / "toy" / {"acceptance": "changes", "changes": "acceptance"}[where])
-    assert holding(workspace.root, "test-11")
-    assert forget(workspace, "toy", ["test-11"], []).documents == ["test-11"]
-    assert not holding(workspace.root, "test-11")
+    assert holding(workspace.root, "leaving")
+    assert forget(workspace, "toy", ["leaving"], []).documents == ["leaving"]
+    assert not holding(workspace.root, "leaving")
 
 
 def test_a_dataset_whose_layout_was_named_can_be_forgotten_from(tmp_path: Path) -> None:
