@@ -154,7 +154,7 @@ def test_without_an_answer_the_last_champion_is_used_and_nothing_else(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", down)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     content = json.loads(path.read_text())
-    with pytest.raises(UnavailableError):  # the pointer is of another registry
+    with pytest.raises(UnavailableError):  # the pointer names a different registry
         champions.champion(own, "toy")
     path.write_text(json.dumps(content | {"uri": down}))
     found = champions.champion(own, "toy")

@@ -183,9 +183,7 @@ def test_an_estimate_from_before_processors_counted_is_used(
 ) -> None:
     """A training that was killed then resumes only with the same epochs."""
     experiment = experiment_of(ready)
-    with monkeypatch.context() as before:
-        before.setattr(json, "dumps", lambda content, dumps=json.dumps, **how: dumps(drop_processor(content), **how))
-        first = budget.scaled_epochs(ready, experiment, 0.2)
+    first = scaled_before_processors_counted(ready, experiment, monkeypatch)
     timed = len(steps)
     assert budget.scaled_epochs(ready, experiment, 0.2) == first
     assert len(steps) == timed
@@ -195,9 +193,7 @@ def test_force_times_again_whatever_an_estimate_from_before_processors_counted_s
     ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = experiment_of(ready)
-    with monkeypatch.context() as before:
-        before.setattr(json, "dumps", lambda content, dumps=json.dumps, **how: dumps(drop_processor(content), **how))
-        budget.scaled_epochs(ready, experiment, 0.2)
+    scaled_before_processors_counted(ready, experiment, monkeypatch)
     (old,) = (ready.state / "budget").iterdir()
     old.write_text(json.dumps({part: 2 * seconds for part, seconds in json.loads(old.read_text()).items()}))
     timed = len(steps)
@@ -205,6 +201,15 @@ def test_force_times_again_whatever_an_estimate_from_before_processors_counted_s
     assert len(steps) == 2 * timed
     assert budget.scaled_epochs(ready, experiment, 0.2) == found, "not that of the old estimate"
     assert len(steps) == 2 * timed
+
+
+def scaled_before_processors_counted(
+    workspace: Workspace, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Return the changes of a budget whose timings are kept as before the processor was part of their key."""
+    with monkeypatch.context() as before:
+        before.setattr(json, "dumps", lambda content, dumps=json.dumps, **how: dumps(drop_processor(content), **how))
+        return budget.scaled_epochs(workspace, experiment, 0.2)
 
 
 def drop_processor(content: Any) -> Any:

@@ -209,7 +209,7 @@ def _kept_rows(kept_LD: F32, starts_LD: F32, positions: pl.Series, learnt_L: Boo
     """Return the rows in the order of the present labels.
 
     ``positions`` has the position of each label in ``kept_LD``, null for a new label; ``learnt_L`` is True for a label
-    whose row was trained. Raises MovedError for rows of another width than the label vectors.
+    whose row was trained. Raises MovedError if rows and label vectors differ in width, a bias aside.
     """
     biased = kept_LD.shape[1] == starts_LD.shape[1] + 1
     if kept_LD.shape[1] != starts_LD.shape[1] and not biased:
