@@ -159,6 +159,63 @@ def test_with_linear_the_trees_are_added_to_the_linear_model_that_they_start_fro
     assert np.abs(trees - alone.tree.predict(new.values_NKF[new.filled_NK])).max() > 0.5, "they start from it"
 
 
+def of_probabilities(documents: int = 300, seed: int = 0) -> Pairs:
+    """Return the world with its first two scores as probabilities, of which a quarter are 0."""
+    pairs = world(documents, seed)
+    values = pairs.values_NKF.copy()
+    values[..., :2] = np.where(values[..., :2] < -0.7, 0, np.exp(values[..., :2] - 4))
+    return replace(pairs, values_NKF=values)
+
+
+def test_the_linear_model_reads_the_logarithm_of_a_probability_and_the_trees_its_value(tmp_path: Path) -> None:
+    """The twin takes the logarithms before the fit; the second score is not declared to be a probability."""
+    inputs, pairs, new = replace(INPUTS, probabilities=NAMES[:1]), of_probabilities(), of_probabilities(50, seed=1)
+    plain, rule = LightGBM(linear=True, rounds=20), LightGBM(linear=True, rounds=20, log_probabilities=True)
+    fitted = rule.fit(inputs, pairs)
+
+    def twin_of(pairs: Pairs) -> Pairs:
+        values = pairs.values_NKF.copy()
+        values[..., 0] = [[np.log(max(value, 1e-4)) for value in row] for row in values[..., 0]]
+        return replace(pairs, values_NKF=values)
+
+    twin = plain.fit(inputs, twin_of(pairs))
+    assert (fitted.logarithms, twin.logarithms, fitted.add) == (NAMES[:1], (), NAMES)
+    np.testing.assert_allclose(fitted.weights, twin.weights, rtol=1e-5)
+    expected = twin.scores(twin_of(new).values_NKF, new.filled_NK)
+    np.testing.assert_allclose(fitted.scores(new.values_NKF, new.filled_NK), expected, atol=1e-4)
+    np.testing.assert_array_equal(fitted.features_of(new.values_NKF, new.filled_NK), new.values_NKF[new.filled_NK])
+    assert fitted.parts() == plain.fit(inputs, pairs).parts() | {
+        name: replace(part, rule=rule) for name, part in fitted.parts().items()
+    }, "each score alone and their plain sum read values"
+    fitted.write(tmp_path)
+    read = FittedFusion.read(tmp_path)
+    assert read.logarithms == NAMES[:1]
+    np.testing.assert_array_equal(read.scores(new.values_NKF), fitted.scores(new.values_NKF))
+
+
+def test_without_the_setting_or_without_probabilities_the_linear_model_reads_values(tmp_path: Path) -> None:
+    pairs, rule = of_probabilities(), LightGBM(linear=True, rounds=2)
+    plain = rule.fit(replace(INPUTS, probabilities=NAMES[:2]), pairs)
+    for other in (rule.fit(INPUTS, pairs), replace(rule, log_probabilities=True).fit(INPUTS, pairs)):
+        assert (other.logarithms, other.weights) == ((), plain.weights)
+    plain.write(tmp_path)
+    assert "logarithms" not in (tmp_path / "fusion.json").read_text("utf-8"), "as files from before logarithms"
+    alone = LightGBM(rounds=2).fit(replace(INPUTS, probabilities=NAMES), pairs)
+    assert alone.scores(pairs.values_NKF).tolist() == (
+        LightGBM(rounds=2, log_probabilities=True)
+        .fit(replace(INPUTS, probabilities=NAMES), pairs)
+        .scores(pairs.values_NKF)
+        .tolist()
+    ), "without a linear model nothing is summed"
+
+
+def test_a_probability_that_is_not_finite_is_refused_before_its_logarithm_is_taken() -> None:
+    pairs, rule = of_probabilities(), LightGBM(linear=True, log_probabilities=True)
+    pairs.values_NKF[0, :, 0] = -np.inf
+    with pytest.raises(ConfigError, match="values of the score 'label_text' that are not finite"):
+        rule.fit(replace(INPUTS, probabilities=NAMES[:1]), pairs)
+
+
 def test_with_few_documents_a_linear_start_ranks_better_than_trees_alone() -> None:
     """Positives are the candidates with the highest sum of two scores; the trees have to build it from steps."""
     few, new = world(12), world(400, seed=1)
@@ -192,8 +249,9 @@ def test_a_penalty_makes_leaves_smaller() -> None:
 
 def test_a_fusion_without_a_linear_start_and_penalty_has_the_fingerprint_of_before_they_existed() -> None:
     settings = in_use(LightGBM())
-    assert not {"linear", "penalty"} & settings.keys()
-    assert in_use(LightGBM(linear=True, penalty=10)) == settings | {"linear": True, "penalty": 10}
+    assert not {"linear", "penalty", "log_probabilities"} & settings.keys()
+    later = {"linear": True, "penalty": 10, "log_probabilities": True}
+    assert in_use(LightGBM(linear=True, penalty=10, log_probabilities=True)) == settings | later
 
 
 def test_a_linear_model_refuses_what_it_cannot_rank() -> None:

@@ -61,22 +61,24 @@ def test_the_order_in_a_pass_changes_nothing(predictor: Predictor) -> None:
 
 
 @pytest.mark.parametrize("tail", [None, 0.0, 0.5, 1.0])
-@pytest.mark.parametrize("rule", ["tree", "sum", "weighted"])
+@pytest.mark.parametrize("rule", ["tree", "sum", "weighted", "logarithms"])
 def test_the_parts_sum_to_the_score(predictor: Predictor, tail: float | None, rule: str) -> None:
     fusion = predictor.ranker.fusion
     if rule == "sum":
         fusion = replace(fusion, rule=Sum(), tree=None, weights=())
-    elif rule == "weighted":
+    elif rule in ("weighted", "logarithms"):
         weights = tuple(0.3 + place for place in range(len(fusion.names)))
-        fusion = replace(fusion, add=fusion.names, weights=weights)
+        logs = fusion.names[:2] if rule == "logarithms" else ()
+        fusion = replace(fusion, add=fusion.names, weights=weights, logarithms=logs)
     predictor = replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))
     (answers,) = explained(predictor, [Question(TEXTS, k=5, tail=tail)])
     for label in (label for answer in answers for label in answer):
         assert [reason.score for reason in label.reasons] == list(fusion.names)
         assert (label.trees is None) == (rule == "sum")
-        if rule == "weighted":
+        if rule in ("weighted", "logarithms"):
             for reason, weight in zip(label.reasons, weights, strict=True):
-                assert reason.adds == pytest.approx(weight * (reason.value or 0.0))
+                read = np.log(max(reason.value, 1e-4)) if reason.score in fusion.logarithms else reason.value
+                assert reason.adds == pytest.approx(weight * read, rel=1e-5)
         parts = [reason.adds or 0.0 for reason in label.reasons]
         assert sum(parts) + (label.trees or 0.0) + label.dial == pytest.approx(label.score, abs=1e-5)
         if tail == 0.0:

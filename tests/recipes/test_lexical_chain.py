@@ -263,3 +263,9 @@ def test_a_recipe_without_it_reads_no_texts_and_packs_none(
     predictor = open_predictor(workspace.folder("model", "toy", "ngame"))
     assert list(predictor.ranker.scores) == ["label_text", "classifier", "frequency"]
     assert not [name for name in files(workspace.folder("model", "toy", "ngame")) if "terms" in name]
+
+
+def test_the_linear_start_of_house_reads_the_logarithm_of_the_lexical_score_alone(housed: Workspace) -> None:
+    fused = housed.open(FittedFusion, "toy", "house")
+    assert fused.logarithms == ("lexical",)
+    assert {"lexical", "label_words", "neighbours"} <= set(fused.add)

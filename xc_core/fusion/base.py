@@ -25,6 +25,7 @@ from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
 SUM: Final = "sum"
 """Name of the plain sum where a fusion is compared with its scores."""
 _FILE: Final = "fusion.json"
+_LEAST_PROBABILITY: Final = 1e-4
 RULE: Final = "rule"
 """Name of the fitted rule with its dial at 0, whether or not it is served, where models are compared on validation."""
 _RESERVED: Final = ("fusion", SUM, RULE)
@@ -54,6 +55,8 @@ class Inputs:
     """The scores that rank labels by themselves, so their plain sum is meaningful."""
     offsets: tuple[str, ...] = ()
     """The scores that are the same for every document."""
+    probabilities: tuple[str, ...] = ()
+    """The scores whose values are probabilities."""
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -167,6 +170,8 @@ class FittedFusion:
     """The dial between P@k and PSP@k; None if none was fitted."""
     offsets: tuple[str, ...] = ()
     """Scores that are the same for every document; each is also added to every other baseline alone."""
+    logarithms: tuple[str, ...] = ()
+    """Scores in ``add`` whose logarithm (``log_of``) is added instead of the value."""
 
     def scores(self, values_NKF: F32, found_NK: Bool | None = None) -> F32:
         """Return the fused score of every candidate (N x K).
@@ -175,11 +180,16 @@ class FittedFusion:
         """
         total = np.zeros(values_NKF.shape[:2], np.float32)
         for name, weight in self.weight_of().items():
-            total += np.float32(weight) * values_NKF[..., self.names.index(name)]
+            total += np.float32(weight) * self.read_by_sum(name, values_NKF)
         if self.tree is not None:
             is_label_NK = np.ones(total.shape, bool) if found_NK is None else found_NK
             total[is_label_NK] += self.tree.predict(self.features_of(values_NKF, is_label_NK)).astype(np.float32)
         return total
+
+    def read_by_sum(self, name: str, values_NKF: F32) -> F32:
+        """Return what the weighted sum reads of a score (... x K), given the values of all scores (... x K x F)."""
+        values_NK = values_NKF[..., self.names.index(name)]
+        return log_of(values_NK) if name in self.logarithms else values_NK
 
     def weight_of(self) -> dict[str, float]:
         """Return the weight of each score that is added; without 0, which would make infinity a NaN.
@@ -263,6 +273,8 @@ class FittedFusion:
             content["dial"] = self.dial.write(folder)
         if self.offsets:
             content["offsets"] = self.offsets
+        if self.logarithms:
+            content["logarithms"] = self.logarithms
         (folder / _FILE).write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
 
     @classmethod
@@ -284,8 +296,14 @@ class FittedFusion:
         tree = rule.trees(content["tree"]) if content["tree"] else None
         fitted = cls(rule, names, add, _weights(content), features, tree, int(content["candidates"]), baselines)
         dial = Dial.read(folder, content["dial"]) if "dial" in content else None
-        read_derived, offsets = bool(content.get("derived", False)), tuple(content.get("offsets", ()))
-        return replace(fitted, derived=read_derived, dial=dial, offsets=offsets)
+        offsets, logarithms = (tuple(content.get(name, ())) for name in ("offsets", "logarithms"))
+        read_derived = bool(content.get("derived", False))
+        return replace(fitted, derived=read_derived, dial=dial, offsets=offsets, logarithms=logarithms)
+
+
+def log_of(values: F32) -> F32:
+    """Return the logarithm of each probability; one below 1e-4 counts as 1e-4, because most candidates have 0."""
+    return np.log(np.maximum(values, np.float32(_LEAST_PROBABILITY)))
 
 
 def _weights(content: dict[str, Any]) -> tuple[float, ...]:

@@ -53,6 +53,9 @@ class LightGBM(WithTrees):
     """Start from a linear model of the scores (``xc_core/fusion/linear.py``), which the trees then correct.
 
     It reads the scores that the trees read; ``add`` then only names those that the fusion is compared with."""
+    log_probabilities: bool = later(False, was=False)
+    """The linear model reads the logarithm of a score that is a probability; of this project's, ``lexical`` and
+    ``characters`` are. Without ``linear`` it changes nothing, because the order of values is all that trees see."""
     derived: bool = False
     """Also read ranks, gaps and statistics of the document (``xc_core/fusion/derived.py``)."""
     rounds: int = 50
@@ -95,8 +98,9 @@ class LightGBM(WithTrees):
         fitted, start_M = replace(self.without_trees(inputs), derived=self.derived), None
         if self.linear:
             reads = fitted.features
-            weights = _linear_weights(reads, inputs, pairs, used_NK)
-            fitted = replace(fitted, add=reads, weights=weights, baselines=fitted.add)
+            logs = tuple(name for name in reads if self.log_probabilities and name in inputs.probabilities)
+            fitted = replace(fitted, add=reads, weights=(), logarithms=logs, baselines=fitted.add)
+            fitted = replace(fitted, weights=_linear_weights(fitted, pairs, used_NK))
             start_M = fitted.scores(pairs.values_NKF)[used_NK]
         features_MG = fitted.features_of(pairs.values_NKF, used_NK)
         targets_M = pairs.target_NK[used_NK].astype(np.float64)
@@ -154,17 +158,18 @@ class LightGBM(WithTrees):
         }
 
 
-def _linear_weights(reads: tuple[str, ...], inputs: Inputs, pairs: Pairs, used_NK: Bool) -> tuple[float, ...]:
-    """Return the weights of the linear model; raise ConfigError if a score is not finite for every used candidate."""
-    values_NKF = pairs.values_NKF[..., [inputs.names.index(name) for name in reads]]
-    finite_F = np.isfinite(values_NKF[used_NK]).all(axis=0)
+def _linear_weights(fitted: FittedFusion, pairs: Pairs, used_NK: Bool) -> tuple[float, ...]:
+    """Return the weight of each score that ``fitted`` adds; raise ConfigError if a used value is not finite."""
+    columns = [fitted.names.index(name) for name in fitted.add]
+    finite_F = np.isfinite(pairs.values_NKF[used_NK][:, columns]).all(axis=0)
     if not finite_F.all():
         raise ConfigError(
-            f"values of the score {reads[int(finite_F.argmin())]!r} that are not finite",
+            f"values of the score {fitted.add[int(finite_F.argmin())]!r} that are not finite",
             expected="finite values of every score that the linear model reads",
             do="leave the score out with fusion.rule.features, or set fusion.rule.linear=false",
         )
-    return tuple(fit_weights(values_NKF, pairs.target_NK, used_NK).tolist())
+    read_NKF = np.stack([fitted.read_by_sum(name, pairs.values_NKF) for name in fitted.add], axis=-1)
+    return tuple(fit_weights(read_NKF, pairs.target_NK, used_NK).tolist())
 
 
 def converted(booster: Any) -> BoostedTrees:

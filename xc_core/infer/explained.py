@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from xc_core.fusion import FittedFusion
 from xc_core.infer.predictor import Prediction, Predictor
 from xc_core.infer.ranker import candidates, distinct, values
 from xc_core.scores import Query
@@ -141,23 +142,32 @@ def _explained_labels(
 ) -> list[Explained]:
     """Return the labels of one text, which are in the order of ``labels_K``, with their reasons."""
     fusion, ids, values_KF = predictor.ranker.fusion, scored.ids_NK[row], scored.values_NKF[row]
-    weights = fusion.weight_of()
     places = {label: place for place, label in enumerate(ids.tolist())}
     places_K = np.array([places[label] for label in labels_K.tolist()], np.int64)
+    added = _added(fusion, values_KF[places_K])
     ranks_KF = _ranks(values_KF[ids != PAD_ID], values_KF[places_K])
     fused_K, scores_K = scored.fused_NK[row, places_K].tolist(), turned_NK[row, places_K].tolist()
     labels = []
-    for label, label_values, ranks, fused, score in zip(
-        labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), fused_K, scores_K, strict=True
+    for label, label_values, ranks, adds, fused, score in zip(
+        labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), added, fused_K, scores_K, strict=True
     ):
         reasons = tuple(
-            Reason(name, value, rank, weights[name] * value if name in weights else None)
+            Reason(name, value, rank, adds.get(name))
             for name, value, rank in zip(fusion.names, label_values, ranks, strict=True)
         )
         trees = None if fusion.tree is None else fused - sum(reason.adds or 0.0 for reason in reasons)
         uid, title = predictor.uids[label], predictor.titles[label]
         labels.append(Explained(label, uid, title, score, reasons, trees, score - fused))
     return labels
+
+
+def _added(fusion: FittedFusion, values_KF: F32) -> list[dict[str, float]]:
+    """Return, for each label, what each score that the fusion adds itself adds to the fused score."""
+    added_K = {
+        name: (weight * fusion.read_by_sum(name, values_KF).astype(np.float64)).tolist()
+        for name, weight in fusion.weight_of().items()
+    }
+    return [{name: values[place] for name, values in added_K.items()} for place in range(len(values_KF))]
 
 
 def _ranks(candidate_KF: F32, values_KF: F32) -> I64:

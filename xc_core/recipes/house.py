@@ -6,9 +6,9 @@ UniDEC); in M4 the positives of a large batch.
 Scores: label text, a table row, the vote of the nearest train documents (needs no training), and two by words, which
 err on other documents than an encoder does: a linear label tree, and the words that text and label share.
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
-Fusion: a linear model of six scores, corrected by trees of LightGBM; both are fitted to the order of a document's
-candidates (the trees by LambdaRank). The default of the dial between P@k and PSP@k costs at most one point of P@1 on
-validation documents.
+Fusion: a linear model of six scores, which reads the logarithm of the probability ``lexical``, corrected by trees of
+LightGBM; both are fitted to the order of a document's candidates (the trees by LambdaRank). The default of the dial
+between P@k and PSP@k costs at most one point of P@1 on validation documents.
 
 A softmax with a bias per label in M4 (``biased_rows`` beside the triplet, or instead of it), the score ``prototype``
 and averaged rows are options: none of them paid on three datasets (docs/lab-notes/2026-11-22-frequency-in-m4.md).
@@ -78,6 +78,7 @@ HOUSE = register(
             rule=LightGBM(
                 objective=Objective.LAMBDARANK,
                 linear=True,
+                log_probabilities=True,
                 rounds=50,
                 leaves=7,
                 min_leaf=100,

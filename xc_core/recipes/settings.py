@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from xc_core.ann import Auto, IndexPart
@@ -126,8 +126,16 @@ def named(*scores: Score) -> Mapping[str, Score]:
 
 def inputs_of(scores: Mapping[str, Score]) -> Inputs:
     """Return the scores as the fusion sees them."""
-    summed = tuple(name for name, score in scores.items() if score.summed)
-    return Inputs(tuple(scores), summed, tuple(name for name, score in scores.items() if score.offset))
+
+    def where(is_so: Callable[[Score], bool]) -> tuple[str, ...]:
+        return tuple(name for name, score in scores.items() if is_so(score))
+
+    return Inputs(
+        tuple(scores),
+        summed=where(lambda score: score.summed),
+        offsets=where(lambda score: score.offset),
+        probabilities=where(lambda score: score.probability),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

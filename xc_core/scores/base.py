@@ -193,6 +193,8 @@ class Score(Part):
     """True for a score that ranks labels by itself; a plain sum of scores leaves others out."""
     offset: ClassVar[bool] = False
     """True for a score that is the same for every document; the ablation also adds it to each other score alone."""
+    probability: ClassVar[bool] = False
+    """True for a score whose values are probabilities, of which most are near 0."""
     needs_noise: ClassVar[bool] = False
     """True for a score that is fitted on the distribution from which negatives were drawn."""
 

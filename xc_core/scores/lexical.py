@@ -48,6 +48,7 @@ class Lexical(Score):
     """TF-IDF of words and Bonsai-like label trees; terms, branches and levels are those that Annif advises."""
 
     code_version = "2"  # decomposed accented letters ended words
+    probability = True
 
     terms: TermSettings = field(default_factory=TermSettings)
     trees: int = 3
