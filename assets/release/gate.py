@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xc_core.chain.dataset import ReleaseConfig
     from xc_core.errors import XCError
     from xc_core.infer.acceptance import Measured
-    from xc_core.metrics.paired import Difference
+    from xc_core.metrics.paired import PairedDifference
 
 OPENS: Final = "opens and answers"
 OVERALL: Final = ("P_at_5", "PSP_at_5")
@@ -195,7 +195,7 @@ def _cost_lines(model: Measured, champion: Measured, release: ReleaseConfig) -> 
     yield Line("size", ours.megabytes <= limit, text, f"at most {limit:.1f} MB", _SIZE)
 
 
-def _change_text(ours: float, theirs: float, difference: Difference) -> str:
+def _change_text(ours: float, theirs: float, difference: PairedDifference) -> str:
     interval = f"{difference.points:+z.2f} [{difference.low:+z.2f}, {difference.high:+z.2f}]"
     return f"{ours:.2f} against {theirs:.2f} ({interval})"
 
