@@ -200,7 +200,7 @@ def test_a_checkpoint_from_before_chains_is_read_and_replaced(tmp_path: Path) ->
         task.train(step)
     with artifacts.building(tmp_path / "run", kind=checkpoint.KIND) as build:
         save_file({name: value.clone() for name, value in task.tensors().items()}, build.path / "state.safetensors")
-        build.json("history.json", History(losses=[0.5] * 5).as_dict())
+        build.json("history.json", asdict(History(losses=[0.5] * 5)))
         build.json("position.json", {"fingerprint": "x", "position": asdict(Position(step=5)), "task": task.name})
     found, checkpoints = Rows(), Checkpoints(tmp_path / "run", "x")
     assert checkpoints.restore(found)[0].step == 5  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,7 +86,7 @@ def plan(epochs: float, checkpoint_seconds: float = -1.0) -> Plan:
 
 def same(history: History) -> dict[str, Any]:
     """Return a history without times."""
-    return {name: value for name, value in history.as_dict().items() if "seconds" not in name}
+    return {name: value for name, value in asdict(history).items() if "seconds" not in name}
 
 
 def test_every_epoch_visits_every_document_once(tmp_path: Path) -> None:

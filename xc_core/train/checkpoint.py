@@ -85,7 +85,7 @@ class Checkpoints:
         previous = "" if first else artifacts.read_manifest(self._links[-1]).digest()
         folder = self.folder if first else self.folder / f"{len(self._links):04d}"
         state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
-        contents = {_HISTORY: history.as_dict(), _POSITION: state | ({"after": previous} if previous else {})}
+        contents = {_HISTORY: asdict(history), _POSITION: state | ({"after": previous} if previous else {})}
         parts, tensors = _changed_rows(task, self.world, since_start=first), _without_rows(task)
         size = _changed_bytes(task, since_start=first) + sum(
             value.nbytes for value in filter(_is_large, tensors.values())

@@ -6,7 +6,7 @@ embeddings, NGAME section 3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -148,7 +148,7 @@ class EncoderTask:
         batches = self.order.batches(epoch)
         missed = missed_by_pools((docs, labels), truth, batches, self.negatives, radius=RADIUS, seed=seed)
         share = float(seen_L[used_L].mean()) if used_L.any() else 0.0
-        return {"labels_seen": share, **measured.as_dict(), "missed_by_batches": missed}
+        return {"labels_seen": share, **asdict(measured), "missed_by_batches": missed}
 
     def _gradient_errors(self) -> dict[str, float]:
         """Return the relative error of gradients on sampled pools against the gradient on all labels (ASTRA)."""
