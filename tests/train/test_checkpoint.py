@@ -248,7 +248,7 @@ def test_a_signal_ends_the_first_process_without_the_rows_of_the_others(tmp_path
 
 def test_many_changed_rows_are_written_in_parts_without_a_copy_of_all(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(checkpoint, "_PART", 64)
-    monkeypatch.setattr(checkpoint, "_BESIDE", 10)
+    monkeypatch.setattr(checkpoint, "BESIDE", 10)
     monkeypatch.delattr(checkpoint, "ThreadPoolExecutor")  # a write beside the training would need a copy of all
     task = Rows()
     saved(tmp_path, 1, task, beside=True)

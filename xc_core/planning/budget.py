@@ -23,6 +23,7 @@ from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.kept import TRAINED
 from xc_core.chain.workspace import Workspace
+from xc_core.cluster import cluster_sizes
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
 from xc_core.data.splits import TRAIN
@@ -241,11 +242,9 @@ class _Estimate:
         """Return the seconds of M4 on random vectors, clusters and hard negatives: the cost of a step is the same."""
         settings, rows = self.recipe.classifier, self.corpus.rows(TRAIN)
         random, size, labels = generator(settings.seed, "budget"), len(rows), self.corpus.num_labels
-        cluster_sizes = np.full(-(-size // _CLUSTER_SIZE), _CLUSTER_SIZE, np.int64)
-        cluster_sizes[-1] -= cluster_sizes.sum() - size
         documents = Documents(
             self.corpus.labels.rows(rows),
-            clusters=lambda: (np.arange(size), cluster_sizes),
+            clusters=lambda: (np.arange(size), cluster_sizes(size, _CLUSTER_SIZE)),
             hard=lambda: random.integers(0, labels, (size, _HARD_NEGATIVES), dtype=np.int32),
         )
         doc_ND, rows_LD = (random.standard_normal((n, self.encoder.width), np.float32) for n in (size, labels))

@@ -36,7 +36,7 @@ _ROWS: Final = "rows-*.safetensors"
 
 _PART: Final = 1 << 26
 """Bytes of changed rows, about, that are copied and written together."""
-_BESIDE: Final = 1 << 28
+BESIDE: Final = 1 << 28
 """Bytes of changed rows and large tensors that may be copied to be written beside the training; if there are more, it
 waits until they are written, and large tensors are not copied."""
 _LARGE: Final = 1 << 27
@@ -90,7 +90,7 @@ class Checkpoints:
         size = _changed_bytes(task, since_start=first) + sum(
             value.nbytes for value in filter(_is_large, tensors.values())
         )
-        beside = beside and self.world.size == 1 and size <= _BESIDE
+        beside = beside and self.world.size == 1 and size <= BESIDE
         saved_tensors = _on_cpu(tensors, copies=beside)
         self._links = [folder] if first else [*self._links, folder]
 
