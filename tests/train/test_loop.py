@@ -290,14 +290,6 @@ def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "position.json").read_text())["position"]["step"] == 2
 
 
-def test_clear_deletes_the_checkpoint(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "run", "x")
-    with pytest.raises(CrashError):
-        fit(Walk(crash_at=2), plan(1), checkpoints)
-    checkpoints.clear()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_negative_epochs_are_refused() -> None:
     with pytest.raises(ConfigError):
         Plan(epochs=-1, warmup=0)

@@ -186,11 +186,6 @@ class Checkpoints:
             self._links.append(folder)
             self._bytes.append(manifest.bytes)
 
-    def clear(self) -> None:
-        """Delete the checkpoint, after the result of the training was saved."""
-        self.wait()
-        artifacts.remove(self.folder)
-
 
 def _position(folder: Path) -> dict[str, Any]:
     state: dict[str, Any] = json.loads((folder / _POSITION).read_text("utf-8"))
