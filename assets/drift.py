@@ -1,7 +1,7 @@
 """The asset ``data_drift``: how far the data have moved away from each model, and what the rule asks for."""
 
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 import dagster as dg
 
@@ -39,6 +39,3 @@ def metadata(record: Record) -> dict[str, Any]:
     figures = {} if record.figures is None else asdict(record.figures)
     shown = {name: short(value) for name, value in figures.items() if value is not None}
     return {"answer": record.verdict.answer.value, "reasons": "; ".join(record.verdict.reasons), **shown}
-
-
-ASSET: Final = data_drift

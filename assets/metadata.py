@@ -13,6 +13,7 @@ import dagster as dg
 from xc_core.artifacts import Made, read_manifest
 from xc_core.manifests import pictures
 from xc_core.metrics.names import titled
+from xc_core.params import dotted
 
 _HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation", "figures", "test", "max_drop"})
 _LARGEST_PICTURE: Final = 400_000
@@ -64,16 +65,9 @@ def short(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """Return all numbers of nested facts under dotted names."""
-    out: dict[str, float] = {}
-    for key, value in values.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(value, int | float):
-            out[name] = float(value)
-        elif isinstance(value, Mapping):
-            out |= numbers(value, name)
-    return out
+    return {name: float(value) for name, value in dotted(values).items() if isinstance(value, int | float)}
 
 
 def plots(files: Iterable[Path], address: Callable[[str], str | None]) -> dict[str, dg.MetadataValue[Any]]:

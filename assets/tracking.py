@@ -24,6 +24,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.history import read_history
 from xc_core.errors import StorageError
 from xc_core.locks import locked
+from xc_core.params import dotted
 from xc_core.sqlite import sqlite_file
 
 _BATCH: Final = 1000
@@ -315,11 +316,7 @@ def curves(folder: Path) -> list[tuple[str, int, float]]:
     return points
 
 
-def flat(config: Any, prefix: str = "") -> dict[str, str]:
+def flat(config: Any) -> dict[str, str]:
     """Return nested settings as texts under dotted names."""
-    if isinstance(config, dict):
-        out: dict[str, str] = {}
-        for name, value in config.items():
-            out |= flat(value, f"{prefix}.{name}" if prefix else str(name))
-        return out
-    return {prefix: json.dumps(config) if isinstance(config, list) else str(config)} if prefix else {}
+    settings = {name: value for name, value in dotted(config or {}).items() if value != {}}
+    return {name: json.dumps(value) if isinstance(value, list) else str(value) for name, value in settings.items()}

@@ -36,7 +36,7 @@ def build(workspace: Workspace) -> dg.Definitions:
     """
     retry_seconds(), alerts.mail_server()
     return dg.Definitions(
-        assets=[*ASSETS, studies.ASSET, drift.ASSET],
+        assets=[*ASSETS, studies.ASSET, drift.data_drift],
         asset_checks=checks.ALL,
         jobs=jobs.ALL,
         schedules=schedules.schedules(workspace),

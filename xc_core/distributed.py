@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from xc_core.causes import explanation
 from xc_core.environment import whole
-from xc_core.errors import ConfigError, MovedError, UnavailableError, UsageError, XCError, first_line
+from xc_core.errors import ConfigError, UnavailableError, UsageError, XCError, first_line
 
 if TYPE_CHECKING:  # every command imports this module; torch takes a second
     from torch import Tensor
@@ -123,20 +123,6 @@ class World:
         with self._contact():
             dist.gather_object(value, values, 0)
         return values or []
-
-    def wait(self) -> None:
-        """Wait until all processes are here."""
-        self.everyone(None)
-
-    def agree(self, value: object, name: str) -> None:
-        """Raise MovedError if a process has another ``value`` of ``name``."""
-        values = self.everyone(value)
-        if any(other != values[0] for other in values):
-            raise MovedError(
-                f"processes that disagree on {name}",
-                expected="the same code, settings, inputs and libraries on every machine",
-                do="install the versions of constraints.txt on every machine, and start again",
-            )
 
     @contextmanager
     def _contact(self) -> Iterator[None]:

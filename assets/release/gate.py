@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from xc_core.chain.dataset import ReleaseConfig
     from xc_core.errors import XCError
     from xc_core.infer.acceptance import Measured
-    from xc_core.metrics.paired import Difference
+    from xc_core.metrics.paired import PairedDifference
+    from xc_core.recipes.settings import ModelSettings
 
 OPENS: Final = "opens and answers"
 OVERALL: Final = ("P_at_5", "PSP_at_5")
@@ -111,23 +112,12 @@ class Verdict:
         return "\n".join(rows)
 
 
-@dataclass(frozen=True)
-class GateLimits:
-    """What a new model must reach."""
-
-    max_drop: float
-    """Points of P@5 and PSP@5, the recipe's ``model.max_drop``."""
-    release: ReleaseConfig
-    min_index_recall: float
-    """The recipe's ``model.min_index_recall``."""
-
-
 def refused(name: str, error: RefusedError) -> Line:
     """Return the line of a model that could not be measured."""
     return Line(name, False, error.found, error.expected, error.do)
 
 
-def alone(model: Measured, champion: Measured | None, limits: GateLimits) -> Iterator[Line]:
+def alone(model: Measured, champion: Measured | None, limits: ModelSettings) -> Iterator[Line]:
     """Yield the lines that need no champion; the recall of its indexes is shown if there is one."""
     yield Line(OPENS, True, f"{counted(len(model.figures.num['P_at_1']), 'text')} answered in a clean process")
     recall, minimum = model.recall, limits.min_index_recall
@@ -135,7 +125,7 @@ def alone(model: Measured, champion: Measured | None, limits: GateLimits) -> Ite
     yield Line("index recall", recall >= minimum, f"{recall:.3f}{compared}", f"at least {minimum:g}", _INDEX)
 
 
-def against(model: Measured, champion: Measured, limits: GateLimits) -> Iterator[Line]:
+def against(model: Measured, champion: Measured, limits: ModelSettings, release: ReleaseConfig) -> Iterator[Line]:
     """Yield the lines that compare a model with the champion, figures by a paired bootstrap over documents."""
     from xc_core.metrics.names import RECALL
     from xc_core.metrics.paired import differences
@@ -147,7 +137,7 @@ def against(model: Measured, champion: Measured, limits: GateLimits) -> Iterator
         yield Line(
             titled(name), passed, _change_text(ours[name], theirs[name], change_of[name]), _drop_limit(limits.max_drop)
         )
-    limit = limits.release.max_bin_drop
+    limit = release.max_bin_drop
     for name, metric in RECALL.items():
         lost = change_of[metric].points < -limit and change_of[metric].clear
         yield Line(
@@ -156,10 +146,10 @@ def against(model: Measured, champion: Measured, limits: GateLimits) -> Iterator
             _change_text(ours[metric], theirs[metric], change_of[metric]),
             _drop_limit(limit),
         )
-    yield from _cost_lines(model, champion, limits.release)
+    yield from _cost_lines(model, champion, release)
 
 
-def against_best(metric: str, model: Measured, best: Measured, version: str, limits: GateLimits) -> Line:
+def against_best(metric: str, model: Measured, best: Measured, version: str, limits: ModelSettings) -> Line:
     """Return the line that compares a model with the best champion so far, so that small losses do not add up."""
     from xc_core.metrics.paired import differences
 
@@ -195,7 +185,7 @@ def _cost_lines(model: Measured, champion: Measured, release: ReleaseConfig) -> 
     yield Line("size", ours.megabytes <= limit, text, f"at most {limit:.1f} MB", _SIZE)
 
 
-def _change_text(ours: float, theirs: float, difference: Difference) -> str:
+def _change_text(ours: float, theirs: float, difference: PairedDifference) -> str:
     interval = f"{difference.points:+z.2f} [{difference.low:+z.2f}, {difference.high:+z.2f}]"
     return f"{ours:.2f} against {theirs:.2f} ({interval})"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.release import gate
 from assets.release.best import Best
-from assets.release.gate import GateLimits, Line, Verdict
+from assets.release.gate import Line, Verdict
 from xc_core.chain import Workspace
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import working
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xc_core.data.acceptance import AcceptanceSet
     from xc_core.data.corpus import Corpus
     from xc_core.infer.acceptance import Measured
+    from xc_core.recipes.settings import ModelSettings
 
 _WHOLE_FILES_ADVICE: Final = (
     "its files are whole: if it was killed or too slow, run this again; if another release or a plug-in has packed it, "
@@ -92,22 +93,18 @@ class Judge:
             ours = measured(download(version), accepted)
         except RefusedError as error:
             return [gate.refused(gate.OPENS, error)], None
-        limits, models = self._limits(), {}
+        experiment, models = self.workspace.params.experiment(self.dataset, self.recipe), {}
+        limits = experiment.recipe.model
         theirs = None if champion is None else _measured_champion(champion, accepted)
         lines = list(gate.alone(ours, None if isinstance(theirs, Line) else theirs, limits))
         if isinstance(theirs, Line):
             return [*lines, theirs], None
         if theirs is not None and champion is not None:
-            lines += gate.against(ours, theirs, limits)
+            lines += gate.against(ours, theirs, limits, experiment.dataset.release)
             models = {champion.tags.get("bundle", ""): theirs}
             lines += _best_lines(champion, ours, models, accepted, limits)
         models.setdefault(version.tags.get("bundle", ""), ours)
         return lines, Best.among(accepted.facts.version, models, gate.OVERALL)
-
-    def _limits(self) -> GateLimits:
-        experiment = self.workspace.params.experiment(self.dataset, self.recipe)
-        settings = experiment.recipe.model
-        return GateLimits(settings.max_drop, experiment.dataset.release, settings.min_index_recall)
 
 
 def _measured_champion(version: Any, accepted: AcceptanceSet) -> Measured | Line:
@@ -133,7 +130,7 @@ def _advice(version: Any, error: XCError) -> str:
 
 
 def _best_lines(
-    champion: Any, ours: Measured, models: dict[str, Measured], accepted: AcceptanceSet, limits: GateLimits
+    champion: Any, ours: Measured, models: dict[str, Measured], accepted: AcceptanceSet, limits: ModelSettings
 ) -> Iterator[Line]:
     """Yield a line per metric whose best champion so far is another than the present one, and put it into ``models``.
 

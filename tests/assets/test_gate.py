@@ -10,7 +10,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from assets.release import aliases, gate, registry
-from assets.release.gate import GateLimits, Line, Verdict
+from assets.release.gate import Line, Verdict
 from assets.release.registry import Released
 from assets.release.versions import set_page
 from tests.assets.conftest import Registry, failing
@@ -18,12 +18,13 @@ from xc_core.chain.dataset import ReleaseConfig
 from xc_core.errors import MovedError, RefusedError
 from xc_core.infer.acceptance import Costs, Measured
 from xc_core.metrics.ranking import PerDocument
+from xc_core.recipes.settings import ModelSettings
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 METRICS = ("P_at_5", "PSP_at_5", "head_recall_at_5", "torso_recall_at_5", "tail_recall_at_5")
-LIMITS = GateLimits(1.0, ReleaseConfig(), 0.9)
+LIMITS, RELEASE = ModelSettings(max_drop=1.0, min_index_recall=0.9), ReleaseConfig()
 NAMES = ("P@5", "PSP@5", "head recall@5", "torso recall@5", "tail recall@5")
 
 
@@ -34,20 +35,24 @@ def model(size: int = 200, ms: float = 100.0, megabytes: float = 100.0, **shares
     return Measured(figures, Costs(latency_p50_ms=ms, megabytes=megabytes))
 
 
-def failed(ours: Measured, theirs: Measured, limits: GateLimits = LIMITS) -> list[str]:
-    return [line.name for line in gate.against(ours, theirs, limits) if not line.passed]
+def failed(
+    ours: Measured, theirs: Measured, limits: ModelSettings = LIMITS, release: ReleaseConfig = RELEASE
+) -> list[str]:
+    return [line.name for line in gate.against(ours, theirs, limits, release) if not line.passed]
 
 
 # lines
 
 
 def test_the_limit_of_a_figure_is_a_point_or_points() -> None:
-    limits = [next(gate.against(model(), model(), replace(LIMITS, max_drop=drop))).limit for drop in (1.0, 2.5)]
+    limits = [
+        next(gate.against(model(), model(), replace(LIMITS, max_drop=drop), RELEASE)).limit for drop in (1.0, 2.5)
+    ]
     assert limits == ["at most 1 point less", "at most 2.5 points less"]
 
 
 def test_a_model_that_is_no_worse_passes_every_line() -> None:
-    assert [line.name for line in gate.against(model(), model(), LIMITS)] == [*NAMES, "latency", "size"]
+    assert [line.name for line in gate.against(model(), model(), LIMITS, RELEASE)] == [*NAMES, "latency", "size"]
     assert failed(model(), model()) == []
 
 
@@ -101,8 +106,8 @@ def test_each_limit_of_the_dataset_is_that_of_its_own_line(limit: str, name: str
     """Two of them have the same default."""
     ours, names = model(ms=250, megabytes=250, tail_recall_at_5=0.4), ["tail recall@5", "latency", "size"]
     assert failed(ours, model()) == names
-    wide = replace(LIMITS, release=replace(LIMITS.release, **{limit: 20.0}))
-    assert failed(ours, model(), wide) == [line for line in names if line != name]
+    wide = replace(RELEASE, **{limit: 20.0})
+    assert failed(ours, model(), release=wide) == [line for line in names if line != name]
 
 
 @pytest.mark.parametrize(("recall", "passes"), [(0.9, True), (0.899, False)])
@@ -132,7 +137,7 @@ def test_a_message_of_a_model_breaks_no_row_of_the_table() -> None:
 
 
 def test_a_verdict_names_the_lines_that_failed() -> None:
-    lines = tuple(gate.against(model(P_at_5=0.4, tail_recall_at_5=0.3), model(), LIMITS))
+    lines = tuple(gate.against(model(P_at_5=0.4, tail_recall_at_5=0.3), model(), LIMITS, RELEASE))
     verdict = Verdict(lines, "a set")
     assert not verdict.passed
     assert verdict.reason.startswith("P@5: 40.00 against 50.00 (-10.00 [")
@@ -160,7 +165,7 @@ def test_a_verdict_names_the_lines_that_failed() -> None:
     ],
 )
 def test_a_refusal_says_what_to_do_about_the_lines_that_failed_and_about_no_other(ours: Measured, do: str) -> None:
-    refusal = Verdict(tuple(gate.against(ours, model(), LIMITS)), "a set").refusal("toy", 4)
+    refusal = Verdict(tuple(gate.against(ours, model(), LIMITS, RELEASE)), "a set").refusal("toy", 4)
     assert refusal.do == f'{do}. To overrule the gate: xc promote --dataset toy --version 4 --reason "WHY"'
 
 

@@ -86,17 +86,10 @@ def test_a_file_dated_in_the_future_is_not_waited_for_until_then(tmp_path: Path)
     assert state(tmp_path, RESTED) is None
 
 
-def test_hidden_files_do_not_count(tmp_path: Path) -> None:
-    put(tmp_path, ".train.csv.part", changed=RESTED)
-    assert state(tmp_path, RESTED) is None
-    put(tmp_path, "train.csv")
-    first = state(tmp_path, RESTED)
-    put(tmp_path, "sub/.DS_Store", changed=RESTED)
-    assert state(tmp_path, RESTED) == first is not None
-
-
-@pytest.mark.parametrize("name", [".git/index", "sub/.cache/deep/train.csv", ".part/.hidden"])
-def test_files_in_hidden_folders_do_not_count(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [".train.csv.part", "sub/.DS_Store", ".git/index", "sub/.cache/deep/train.csv", ".part/.hidden"]
+)
+def test_hidden_files_and_files_in_hidden_folders_do_not_count(tmp_path: Path, name: str) -> None:
     put(tmp_path, name)
     assert state(tmp_path, RESTED) is None
     put(tmp_path, "train.csv")

@@ -24,7 +24,7 @@ from tests.chain.toy import (
 )
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, fingerprints
-from xc_core.chain.status import State, Status, states, usable
+from xc_core.chain.status import State, Status, states
 
 AFTER = {name: [stage for stage in downstream(name) if stage != "leaderboard"] for name in NAMES}
 
@@ -258,7 +258,7 @@ def test_comparisons_read_what_is_neither_missing_nor_damaged(damage: str, copie
         shutil.rmtree(folder_of(copied, "clusters"))
     elif damage in DAMAGES:
         DAMAGES[damage](folder_of(copied, "clusters"))
-    assert usable(copied, copied.params.experiment("toy", "ngame"), "clusters") is (damage == "none")
+    assert states(copied, copied.params.experiment("toy", "ngame"))["clusters"].status.usable is (damage == "none")
 
 
 @pytest.mark.parametrize("damage", ["the manifest is broken", "the manifest is of another format"])

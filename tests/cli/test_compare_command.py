@@ -21,7 +21,7 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.metrics import paired
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.names import RECALL, titled
-from xc_core.metrics.paired import Difference
+from xc_core.metrics.paired import PairedDifference
 from xc_core.metrics.ranking import PerDocument
 from xc_core.metrics.stored import StoredFigures
 from xc_core.params import deep_merged
@@ -106,7 +106,7 @@ def test_the_parts_are_those_of_the_report(xc: Xc, ready: Workspace) -> None:
 
 
 def test_no_difference_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = {"R_at_10": Difference(-0.001, -0.0049, 0.3)}
+    tiny = {"R_at_10": PairedDifference(-0.001, -0.0049, 0.3)}
     monkeypatch.setattr("xc_core.metrics.paired.differences", lambda *_: tiny)
     assert "R@10       +0.00   [+0.00, +0.30]   not clear" in xc("compare", *TOY, "ngame", "ngame:classifier").out
 
@@ -117,8 +117,8 @@ def test_compare_refuses_figures_of_documents_that_were_replaced(xc: Xc, own: Wo
     xc("compare", *TOY, "ngame", "ngame:classifier").refused(76, "on another corpus", "xc train --dataset toy")
 
 
-def around(points: float) -> Difference:
-    return Difference(points, points - 1, points + 1)
+def around(points: float) -> PairedDifference:
+    return PairedDifference(points, points - 1, points + 1)
 
 
 def test_figures_of_older_settings_are_noted(xc: Xc, own: Workspace) -> None:
@@ -154,7 +154,7 @@ def test_a_figure_above_zero_means_that_the_first_is_better(
 def test_a_metric_that_no_test_document_defines_is_no_number(
     xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = Difference(math.nan, math.nan, math.nan)
+    unknown = PairedDifference(math.nan, math.nan, math.nan)
     monkeypatch.setattr(paired, "differences", lambda *models: {"PSP_at_1": unknown})
     ended = xc("compare", *TOY, "ngame", "ngame:classifier")
     assert ended.out.splitlines()[1:] == ["PSP@1          -   no test document has a label"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_every_figure_of_theorem_one_equals_the_slow_twin(world: World, at_once:
         patch.setattr(quality, "_AT_ONCE", at_once)
         fast = measured(world)
     slow = naive.theorem1(doc_ND, label_LD, positives, naive.clusters_of(*clusters), radius, aside)
-    assert fast.as_dict() == pytest.approx(slow, nan_ok=True, rel=1e-9)
+    assert asdict(fast) == pytest.approx(slow, nan_ok=True, rel=1e-9)
 
 
 @settings(deadline=None, max_examples=100)

@@ -113,7 +113,7 @@ def test_label_texts_as_documents_make_every_training_of_the_classifier_longer(
 
 def test_a_step_is_timed_with_as_many_hard_negatives_as_a_search_keeps(ready: Workspace) -> None:
     made = estimate(ready, "ance", {"encoder": {"negatives": {"search": 5}}})
-    task = made._encoder_task()
+    task = made._encoder_task
     hard = task.negatives.arrays()["hard"]
     assert hard.shape == (len(task.data.rows_N), 5)
     assert len(np.unique(hard)) > 1
@@ -123,7 +123,7 @@ def test_a_step_is_timed_with_the_states_of_frozen_layers(ready: Workspace, monk
     """They are encoded before the first step: with the banks if there are any, else three layers of six, or one."""
     made = estimate(ready, "ngame", {})
     made = replace(made, encoder=bert(made.tokens.tokenizer.vocabulary_size))
-    task = made._encoder_task()
+    task = made._encoder_task
     assert isinstance(task.data.documents, WithStates)
     assert isinstance(task.data.labels, WithStates)
     assert made.seconds()["encoder"] > 0

@@ -22,7 +22,7 @@ from xc_core.losses.base import BatchLoss, Stateless, summed
 from xc_core.plugins import fault_of
 from xc_core.recipes.base import find_recipe
 from xc_core.scores import FittedScore, Query
-from xc_core.scores.store import whole
+from xc_core.scores.store import with_all_methods
 from xc_core.shapes import PAD_ID
 
 ASKED = Query(np.zeros((2, 4), np.float32), ["one", "two"])
@@ -86,8 +86,8 @@ def test_a_fitted_score_without_the_base_class_is_named() -> None:
     with pytest.raises(
         XCError, match=r"Bare, which the score 'mine' returned from fit or open, without alone, figures"
     ):
-        whole("mine", cast(FittedScore, Bare()))
-    assert whole("mine", given := Given()) is given
+        with_all_methods("mine", cast(FittedScore, Bare()))
+    assert with_all_methods("mine", given := Given()) is given
 
 
 def test_the_value_of_a_hole_may_be_anything() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_theorem_1_is_measured_on_the_final_training_with_the_radius_of_the_sett
     truth, clusters = corpus.labels.rows(rows), Clusters.open(copied.folder("clusters", "toy", "ngame")).among(rows)
     vectors = np.array(embeddings.documents_ND[rows]), np.array(embeddings.labels_LD)
     for radius in (0.5, 1.2):
-        expected = theorem1(vectors, truth, truth, clusters, radius=radius, seed=0).as_dict()
+        expected = asdict(theorem1(vectors, truth, truth, clusters, radius=radius, seed=0))
         found = figures(copied, edit, radius=radius)["theorem1"]
         for name in ("radius", "eps1", "eps2", "missed", "bound"):
             assert found[name] == pytest.approx(expected[name]), name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,5 +76,5 @@ def test_theorem_1_is_measured_on_the_head_of_label_texts() -> None:
     found = audit._theorem(
         context({Clusters: stored}, settings=settings), both, audit.TrainedDocuments(rows, truth, truth, None)
     )
-    expected = theorem1((text_ND[rows], label_LD), truth, truth, clusters, radius=1.1, seed=3).as_dict()
+    expected = asdict(theorem1((text_ND[rows], label_LD), truth, truth, clusters, radius=1.1, seed=3))
     assert found == pytest.approx(expected, rel=1e-5)

@@ -200,7 +200,7 @@ def test_a_checkpoint_from_before_chains_is_read_and_replaced(tmp_path: Path) ->
         task.train(step)
     with artifacts.building(tmp_path / "run", kind=checkpoint.KIND) as build:
         save_file({name: value.clone() for name, value in task.tensors().items()}, build.path / "state.safetensors")
-        build.json("history.json", History(losses=[0.5] * 5).as_dict())
+        build.json("history.json", asdict(History(losses=[0.5] * 5)))
         build.json("position.json", {"fingerprint": "x", "position": asdict(Position(step=5)), "task": task.name})
     found, checkpoints = Rows(), Checkpoints(tmp_path / "run", "x")
     assert checkpoints.restore(found)[0].step == 5  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def test_a_signal_ends_the_first_process_without_the_rows_of_the_others(tmp_path
 
 def test_many_changed_rows_are_written_in_parts_without_a_copy_of_all(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(checkpoint, "_PART", 64)
-    monkeypatch.setattr(checkpoint, "_BESIDE", 10)
+    monkeypatch.setattr(checkpoint, "BESIDE", 10)
     monkeypatch.delattr(checkpoint, "ThreadPoolExecutor")  # a write beside the training would need a copy of all
     task = Rows()
     saved(tmp_path, 1, task, beside=True)

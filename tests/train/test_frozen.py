@@ -306,6 +306,6 @@ def test_the_banks_before_the_first_step_are_those_of_whole_encodings(make: Make
     task.keep_states(tmp_path)
     for one in (task, twin):
         one.start_epoch(0)
-    np.testing.assert_allclose(task.bank_ND, twin.bank_ND, atol=1e-5)
-    np.testing.assert_allclose(task.label_bank_LD, twin.label_bank_LD, atol=1e-5)
-    assert np.linalg.norm(task.bank_ND, axis=1) == pytest.approx(1.0)
+    np.testing.assert_allclose(task.documents.numpy(), twin.documents.numpy(), atol=1e-5)
+    np.testing.assert_allclose(task.texts.numpy(), twin.texts.numpy(), atol=1e-5)
+    assert np.linalg.norm(task.documents.numpy(), axis=1) == pytest.approx(1.0)

@@ -78,7 +78,7 @@ def test_the_bank_holds_the_vectors_of_the_last_steps(
     encoder_task: Make, small: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     task = encoder_task()
-    docs, labels = np.zeros_like(task.bank_ND), np.zeros_like(task.label_bank_LD)
+    docs, labels = np.zeros_like(task.documents.numpy()), np.zeros_like(task.texts.numpy())
     at = {int(row): i for i, row in enumerate(small.rows_N)}
 
     asked: dict[int, tuple[TokenStore, I64]] = {}
@@ -102,8 +102,8 @@ def test_the_bank_holds_the_vectors_of_the_last_steps(
     for module in ("encoder", "heads"):
         monkeypatch.setattr(f"xc_core.train.{module}.encode_passes", noting)
     train(task, tmp_path / "run", epochs=1.5)
-    assert np.array_equal(task.bank_ND, docs)
-    assert np.array_equal(task.label_bank_LD, labels)
+    assert np.array_equal(task.documents.numpy(), docs)
+    assert np.array_equal(task.texts.numpy(), labels)
     assert np.any(docs, axis=1).all(), "an epoch visits all documents"
 
 
@@ -118,7 +118,7 @@ def test_a_refresh_sees_the_bank_and_encodes_nothing(
     refresh = task.order.refresh
     monkeypatch.setattr(task.order, "refresh", lambda epoch, bank: seen.append(bank.copy()) or refresh(epoch, bank))
     figures = task.start_epoch(1)
-    assert np.array_equal(seen[0], task.bank_ND)
+    assert np.array_equal(seen[0], task.documents.numpy())
     assert figures["clusters"] >= 2
     assert figures["labels_seen"] == 1.0
     assert 0 <= figures["missed"] <= 1
@@ -131,12 +131,12 @@ def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(
     task = encoder_task(data=replace(small.data(), truth=small.truth.only(np.arange(5) < 4)))
     train(task, tmp_path / "run", epochs=1)
     monkeypatch.setattr(encoder_module, "RADIUS", 1.3)
-    task.label_bank_LD[:3] = 0
-    seen = np.any(task.label_bank_LD, axis=1)
+    task.texts.numpy()[:3] = 0
+    seen = np.any(task.texts.numpy(), axis=1)
     assert (task.data.truth.frequency_L()[:3] > 0).all()
     figures = task.start_epoch(1)
     pairs = [(i, x) for i, x in zip(*task.data.truth.pairs(), strict=True) if seen[x]]
-    far = [math.dist(task.bank_ND[i], task.label_bank_LD[x]) > 1.3 for i, x in pairs]
+    far = [math.dist(task.documents.numpy()[i], task.texts.numpy()[x]) > 1.3 for i, x in pairs]
     assert figures["eps1"] == pytest.approx(np.mean(far), abs=1e-6)
     used = task.data.truth.frequency_L() > 0
     assert not used.all()
@@ -244,11 +244,11 @@ def test_a_tree_that_draws_the_labels_of_m1_is_fitted_on_encoded_documents(small
     )
     task = build_task(settings, build_encoder(settings.encoder, small.vocabulary, 0), small.data())
     task.start_epoch(0)
-    np.testing.assert_allclose(np.linalg.norm(task.bank_ND, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(task.documents.numpy(), axis=1), 1, rtol=1e-5)
     noise = task.negatives.noise()
     assert noise is not None
-    labels = np.tile(np.arange(small.truth.num_labels), (len(task.bank_ND), 1))
-    assert noise.log_prob(task.bank_ND, labels).std(axis=0).max() > 0.01, "the same for every document"
+    labels = np.tile(np.arange(small.truth.num_labels), (len(task.documents.numpy()), 1))
+    assert noise.log_prob(task.documents.numpy(), labels).std(axis=0).max() > 0.01, "the same for every document"
 
 
 def test_documents_without_labels_do_not_stop_the_training(encoder_task: Make, small: Any, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_vectors_that_nothing_reads_are_not_kept(
     made = data(small.documents, small.labels, small.rows_N, small.truth)
     task = build_task(settings, build_encoder(shape, small.vocabulary, 0), made)
     train(task, tmp_path / "run", epochs=1)
-    banks = {"documents": task.bank_ND, "texts": task.label_bank_LD}
+    banks = {"documents": task.documents.numpy(), "texts": task.texts.numpy()}
     sizes = {"documents": len(made.rows_N), "texts": made.truth.num_labels}
     for name, kept in (("documents", documents), ("texts", texts)):
         assert len(banks[name]) == kept * sizes[name], name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Set
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -124,7 +125,7 @@ def entry(
         "what": kind,
         "corpus": {"before": before.digest, "after": after.digest},
         "settings": {"before": old, "after": new},
-        **difference.plain(),
+        **asdict(difference),
     }
 
 

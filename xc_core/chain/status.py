@@ -166,11 +166,6 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     return digests
 
 
-def usable(workspace: Workspace, partition: Partition, stage: str) -> bool:
-    """Return True if there is an artefact of a stage that comparisons may read: neither missing nor out of date."""
-    return states(workspace, partition)[stage].status.usable
-
-
 def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
     try:
         return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
@@ -205,9 +200,9 @@ def _evaluation_digests(workspace: Workspace, dataset: str) -> dict[str, str]:
 
     def digest(recipe: str) -> str:
         try:
-            is_usable = usable(workspace, workspace.params.experiment(dataset, recipe), "evaluation")
+            state = states(workspace, workspace.params.experiment(dataset, recipe))["evaluation"]
         except XCError:  # a wrong setting, which the leaderboard reports
             return ""
-        return workspace.digest("evaluation", dataset, recipe) if is_usable else ""
+        return workspace.digest("evaluation", dataset, recipe) if state.status.usable else ""
 
     return {f"evaluation of {recipe}": digest(recipe) for recipe in workspace.params.recipes(dataset)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -56,10 +56,6 @@ class Theorem1:
     c1: float
     c2: float
     bound: float
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the figures by name."""
-        return asdict(self)
 
 
 def theorem1(

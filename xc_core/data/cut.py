@@ -76,12 +76,10 @@ class Cut:
 
     def _write_groups(self, groups: list[str]) -> None:
         rows = [row for row, group in enumerate(groups) if group]
-        columns = [
-            pa.array(self._documents + np.array(rows, np.int64)),
-            pa.array([group_family(groups[row]) for row in rows]),
-        ]
+        docs = pa.array(self._documents + np.array(rows, np.int64))
+        families = pa.array([group_family(groups[row]) for row in rows], pa.string())
         assert self._groups is not None
-        self._groups.write_batch(pa.record_batch([columns[0], columns[1].cast(pa.string())], schema=SCHEMA))
+        self._groups.write_batch(pa.record_batch([docs, families], schema=SCHEMA))
 
     def finish(self) -> Array | None:
         """Write ``families.parquet``; return the splits of train and validation documents if ``splits`` gave others."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -69,10 +68,6 @@ class Difference:
              "lost": len(tests.join(documents_after.filter(pl.col("split") == TEST), on="uid", how="anti"))},
             len(known_tests.join(tests, on="text", how="anti").join(learnt, on="uid", how="anti")),
         )  # fmt: skip
-
-    def plain(self) -> dict[str, Any]:
-        """Return the difference as plain mappings and lists."""
-        return asdict(self)
 
     def __str__(self) -> str:
         pairs = f"{self.pairs['added']:,} new, {self.pairs['removed']:,} removed"

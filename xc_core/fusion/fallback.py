@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from xc_core.metrics.paired import Difference, differences
+from xc_core.metrics.paired import PairedDifference, differences
 from xc_core.metrics.ranking import PerDocument
 
 _EQUAL: Final = 1e-9
@@ -35,7 +35,7 @@ def _no_worse(part: Mapping[str, float], rule: Mapping[str, float]) -> bool:
     return no_worse and any(part[metric] > rule[metric] + _EQUAL for metric in rule)
 
 
-def _clearly_better(difference_of: Mapping[str, Difference]) -> bool:
+def _clearly_better(difference_of: Mapping[str, PairedDifference]) -> bool:
     """Return True if a part is clearly better than the rule in P@1 or P@5, and clearly worse in no figure.
 
     More PSP@5 is no reason: the dial gives the rule that.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
@@ -19,15 +18,6 @@ _LABELS: Final = 5
 """Labels shown of a text."""
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """What was predicted for some documents, what is true, and which of the documents are shown."""
-
-    short: Shortlist
-    truth: LabelMatrix
-    shown: I64
-
-
 def right_and_wrong(short: Shortlist, truth: LabelMatrix, picked: I64, count: int) -> I64:
     """Return ``count`` of the documents ``picked``: half of them with a true first label, half without, in order."""
     if not short.ids_NK.shape[1]:
@@ -38,15 +28,17 @@ def right_and_wrong(short: Shortlist, truth: LabelMatrix, picked: I64, count: in
     return np.concatenate([right[:num_right], wrong[: count - min(num_right, len(right))]])
 
 
-def examples(corpus: Corpus, ranker: Ranker, vectors_ND: F32, rows: I64, ranked: Ranked) -> list[dict[str, Any]]:
-    """Return the shown texts with predicted labels, the value of each score for them, and true labels.
+def examples(
+    corpus: Corpus, ranker: Ranker, vectors_ND: F32, rows: I64, short: Shortlist, truth: LabelMatrix
+) -> list[dict[str, Any]]:
+    """Return texts with predicted labels, the value of each score for them, and true labels.
 
-    ``rows`` are the corpus rows of the documents that were ranked.
+    ``rows`` are the corpus rows of the documents, whose predicted and true labels are the rows of ``short`` and
+    ``truth``.
     """
-    rows = rows[ranked.shown]
     documents = corpus.table("documents", rows)
-    ids_NK, fused_NK = ranked.short.ids_NK[ranked.shown, :_LABELS], ranked.short.scores_NK[ranked.shown, :_LABELS]
-    positives = [ranked.truth.row(row).tolist() for row in ranked.shown.tolist()]
+    ids_NK, fused_NK = short.ids_NK[:, :_LABELS], short.scores_NK[:, :_LABELS]
+    positives = [truth.row(row).tolist() for row in range(len(rows))]
     titles = titles_of(corpus, chain(ids_NK[ids_NK != PAD_ID].tolist(), *positives))
     query = Query(np.ascontiguousarray(vectors_ND[rows]), lambda: corpus.texts_of("documents", rows))
     values_NKF = values(ranker.scores, query, ids_NK) if len(rows) else np.zeros((*ids_NK.shape, 0), np.float32)

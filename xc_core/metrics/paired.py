@@ -18,7 +18,7 @@ _FEWEST: Final = 6
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """Ours minus theirs, in percentage points, and the ends of its 95 % interval."""
 
     points: float
@@ -33,7 +33,7 @@ class Difference:
         return self.differing >= _FEWEST and (self.low > 0 or self.high < 0)
 
 
-def differences(ours: PerDocument, theirs: PerDocument) -> dict[str, Difference]:
+def differences(ours: PerDocument, theirs: PerDocument) -> dict[str, PairedDifference]:
     """Return the difference of each metric that both have, with a percentile interval of a paired bootstrap.
 
     Both models are evaluated on the same resamples of documents (above ``GROUPS``: of random groups of documents), so
@@ -55,6 +55,6 @@ def differences(ours: PerDocument, theirs: PerDocument) -> dict[str, Difference]
     low, high = interval(drawn, tables)
     differing = np.count_nonzero(tables[0][:, : len(names)] != tables[1][:, : len(names)], axis=0)
     return {
-        name: Difference(float(points[i]), float(low[i]), float(high[i]), int(differing[i]))
+        name: PairedDifference(float(points[i]), float(low[i]), float(high[i]), int(differing[i]))
         for i, name in enumerate(names)
     }

@@ -34,17 +34,17 @@ _STYLE: Final = {
 
 
 @contextmanager
-def _styled() -> Iterator[None]:
+def _drawn(path: Path, height: float, title: str = "") -> Iterator[Figure]:
+    """Yield an empty figure of ``height`` inches, which becomes the file ``path``."""
     import matplotlib as mpl  # only for a plot: it takes half a second
-
-    with mpl.rc_context(_STYLE):
-        yield
-
-
-def _figure(height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(_WIDTH, height), dpi=110, layout="constrained")
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(_WIDTH, height), dpi=110, layout="constrained")
+        yield figure
+        if title:
+            figure.suptitle(title, fontsize=11, color=INK)
+        _save(figure, path)
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -55,8 +55,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 def training_curves(folder: Path, histories: dict[str, dict[str, Any]], title: str) -> None:
     """Draw the loss of each training over its epochs, with a running mean and the refreshes."""
-    with _styled():
-        figure = _figure(0.6 + 2.6 * len(histories))
+    with _drawn(folder / "training.png", 0.6 + 2.6 * len(histories), title) as figure:
         axes = figure.subplots(len(histories), 1, squeeze=False)[:, 0]
         for axis, (name, history) in zip(axes, histories.items(), strict=True):
             losses, epochs = np.asarray(history["losses"]), np.asarray(history["epochs"])
@@ -78,14 +77,11 @@ def training_curves(folder: Path, histories: dict[str, dict[str, Any]], title: s
                 axis.text(0.5, 0.5, "not trained", ha="center", va="center", transform=axis.transAxes)
             axis.set(title=name, xlabel="epoch", ylabel="loss")
             axis.set_ylim(bottom=0)
-        figure.suptitle(title, fontsize=11, color=INK)
-        _save(figure, folder / "training.png")
 
 
 def deciles(folder: Path, parts: list[dict[str, float]], title: str) -> None:
     """Draw the contribution of each frequency decile of labels to P@5, and its recall at 5."""
-    with _styled():
-        figure = _figure(6.4)
+    with _drawn(folder / "deciles.png", 6.4, title) as figure:
         upper, lower = figure.subplots(2, 1)
         ends = [(decile["from"], decile["to"]) for decile in parts]
         names = [f"{low}-{high}" if high > low else str(low) for low, high in ends]
@@ -98,8 +94,6 @@ def deciles(folder: Path, parts: list[dict[str, float]], title: str) -> None:
             axis.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
             axis.set_xticks(range(len(parts)), names, rotation=40, ha="right", fontsize=8)
             axis.set(title=label, xlabel="train and validation documents of a label (tail to head)")
-        figure.suptitle(title, fontsize=11, color=INK)
-        _save(figure, folder / "deciles.png")
 
 
 @dataclass(frozen=True)
@@ -137,8 +131,7 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
         ("hard negatives missed", content.missed, RED, "v", 38),
         ("positives", content.positives, GREEN, "o", 46),
     )
-    with _styled():
-        figure = _figure(5.2)
+    with _drawn(folder / "label_map.png", 5.2) as figure:
         axis = figure.subplots()
         for name, ids, colour, marker, size in layers:
             points = np.array([position_of[int(i)] for i in ids]).reshape(-1, 2)
@@ -152,7 +145,6 @@ def label_map(folder: Path, content: LabelMap, title: str) -> None:
         _names_beside(axis, names, size=7)
         axis.set(xticks=[], yticks=[], title=f"{title}: one document and its labels (PCA)")
         axis.legend(facecolor="white", edgecolor="none", framealpha=1, fontsize=8, loc="best")
-        _save(figure, folder / "label_map.png")
 
 
 def _short(text: str, limit: int) -> str:
@@ -193,8 +185,7 @@ def _names_beside(axis: Any, names: list[Name], size: float = 8) -> None:
 def leaderboard(folder: Path, rows: list[dict[str, Any]], title: str) -> None:
     """Draw P@1 and PSP@5 of each recipe over its training time; a metric of None is left out."""
     timed = [row for row in rows if row.get("train_seconds")]
-    with _styled():
-        figure = _figure(2 * max(3.4, 0.22 * len(timed)))
+    with _drawn(folder / "leaderboard.png", 2 * max(3.4, 0.22 * len(timed)), title) as figure:
         for axis, metric, colour in zip(figure.subplots(2, 1), ("P_at_1", "PSP_at_5"), (BLUE, GREEN), strict=True):
             measured = (row for row in timed if row[metric] is not None)
             names = [Name(row["recipe"], row["train_seconds"] / 60, row[metric]) for row in measured]
@@ -203,5 +194,3 @@ def leaderboard(folder: Path, rows: list[dict[str, Any]], title: str) -> None:
             axis.set(xlabel="training time (minutes)", ylabel=titled(metric))
             axis.margins(0.1)
             _names_beside(axis, names)
-        figure.suptitle(title, fontsize=11, color=INK)
-        _save(figure, folder / "leaderboard.png")

@@ -11,6 +11,7 @@ import math
 import re
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder
 from xc_core.chain.kept import TRAINED
 from xc_core.chain.workspace import Workspace
+from xc_core.cluster import cluster_sizes
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
 from xc_core.data.splits import TRAIN
@@ -197,27 +199,26 @@ class _Estimate:
         return cls(recipe, corpus, tokens, encoder, sizes, workspace.root)
 
     def seconds(self) -> dict[str, float]:
-        """Return the estimated seconds of M1, M4, encoding and scores."""
+        """Return the estimated seconds of encoding and scores, and of each training."""
         documents, labels = (encoding_seconds(self.encoder, self.tokens.side(side)) for side in SIDES)
-        seconds = {"encoding": documents + labels, "scores": self._scores()}
+        encoding = documents + labels
         if self.recipe.encoder.epochs:
-            task = self._encoder_task()
+            task = self._encoder_task
             initial_share = 1.0 if task.fill_banks else frozen_share(self.recipe.encoder) * task.keeps_states
             trained = len(task.data.rows_N) / self.corpus.num_documents
-            seconds["encoding"] += initial_share * (documents * trained + labels)
-            seconds["encoder"] = self.recipe.encoder.epochs * _epoch_seconds(task)
+            encoding += initial_share * (documents * trained + labels)
+        return {"encoding": encoding, "scores": self._scores(), **self.trainings()}
+
+    def trainings(self) -> dict[str, float]:
+        """Return the estimated seconds of the steps of M1 and M4, of those that the recipe trains."""
+        seconds = {}
+        if epochs := self.recipe.encoder.epochs:
+            seconds["encoder"] = epochs * _epoch_seconds(self._encoder_task)
         if self.recipe.classifier.epochs:
             seconds["classifier"] = self._classifier()
         return seconds
 
-    def trainings(self) -> dict[str, float]:
-        """Return the estimated seconds of the steps of M1 and M4; 0 for one that does not train."""
-        epochs = self.recipe.encoder.epochs
-        return {
-            "encoder": epochs * _epoch_seconds(self._encoder_task()) if epochs else 0.0,
-            "classifier": self._classifier() if self.recipe.classifier.epochs else 0.0,
-        }
-
+    @cached_property
     def _encoder_task(self) -> EncoderTask:
         """Return M1 with random hard negatives if it searches for any, or a source that is fitted on random vectors.
 
@@ -241,11 +242,9 @@ class _Estimate:
         """Return the seconds of M4 on random vectors, clusters and hard negatives: the cost of a step is the same."""
         settings, rows = self.recipe.classifier, self.corpus.rows(TRAIN)
         random, size, labels = generator(settings.seed, "budget"), len(rows), self.corpus.num_labels
-        cluster_sizes = np.full(-(-size // _CLUSTER_SIZE), _CLUSTER_SIZE, np.int64)
-        cluster_sizes[-1] -= cluster_sizes.sum() - size
         documents = Documents(
             self.corpus.labels.rows(rows),
-            clusters=lambda: (np.arange(size), cluster_sizes),
+            clusters=lambda: (np.arange(size), cluster_sizes(size, _CLUSTER_SIZE)),
             hard=lambda: random.integers(0, labels, (size, _HARD_NEGATIVES), dtype=np.int32),
         )
         doc_ND, rows_LD = (random.standard_normal((n, self.encoder.width), np.float32) for n in (size, labels))
@@ -257,9 +256,8 @@ class _Estimate:
 
     def _scores(self) -> float:
         """Return the seconds of fitting the scores on all folds, by the wall clock, because they use threads."""
-        scores = self.recipe.scores.values()
         sample = self._sample()
-        return float(sum(score.cost(sample) for score in scores))
+        return float(sum(score.cost(sample) for score in self.recipe.scores.values()))
 
     def _sample(self) -> Sample:
         """Return a sample of train and validation documents, with as large a share of the label texts."""
@@ -267,17 +265,17 @@ class _Estimate:
         rows = np.sort(random.choice(published, min(_SAMPLE_DOCUMENTS, len(published)), replace=False))
         left_out = random.random(self.corpus.num_labels) >= len(rows) / len(published)
 
+        def label_texts() -> list[str]:
+            return ["" if out else text for text, out in zip(self.corpus.label_texts(), left_out, strict=True)]
+
         def data(rows: Any) -> ScoreData:
             return ScoreData(
                 self.corpus.labels.rows(rows),
                 texts=lambda: self.corpus.texts_of("documents", rows),
-                label_texts=lambda: self._label_texts(left_out),
+                label_texts=label_texts,
             )
 
         return Sample(data(rows), data(rows[:_WARMUP_TEXTS]), self.sizes)
-
-    def _label_texts(self, left_out: Any) -> list[str]:
-        return ["" if out else text for text, out in zip(self.corpus.label_texts(), left_out, strict=True)]
 
 
 def encoding_seconds(encoder: Encoder, store: TokenStore) -> float:

@@ -107,23 +107,20 @@ class PilotSource:
             random = generator(0, f"pilot-{kind}-{row}")
             return [words[i] for i in random.choice(len(words), count, p=share)]
 
-        def labels_of(row: int) -> list[int]:
-            random = generator(0, f"pilot-pairs-{row}")
-            return sorted(set(random.integers(0, world.labels, max(round(world.pairs), 1)).tolist()))
-
         def text(row: int) -> Text:
-            labels = labels_of(row)
+            random = generator(0, f"pilot-pairs-{row}")
+            labels = sorted(set(random.integers(0, world.labels, max(round(world.pairs), 1)).tolist()))
             label_words = [drawn("label", label, counts[1])[0] for label in labels][: counts[0] // 2]
             words = [*label_words, *drawn("document", row, counts[0] - len(label_words))]
             return Text(" ".join(words), "", tuple(labels))
 
-        def document(rows: I64) -> list[Text]:
-            return [text(row) for row in rows.tolist()]
-
-        def label(rows: I64) -> list[Text]:
-            return [Text(" ".join(drawn("label", row, counts[1]))) for row in rows.tolist()]
-
-        return cls(world, document, label, lambda positions: positions, lambda positions: world.published + positions)
+        return cls(
+            world,
+            document=lambda rows: [text(row) for row in rows.tolist()],
+            label=lambda rows: [Text(" ".join(drawn("label", row, counts[1]))) for row in rows.tolist()],
+            published=lambda positions: positions,
+            test=lambda positions: world.published + positions,
+        )
 
     def sizes(self, size: int) -> tuple[int, int]:
         """Return how many test and other documents a pilot of ``size`` documents has, fewer if there are not as many.

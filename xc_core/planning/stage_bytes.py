@@ -12,6 +12,7 @@ from xc_core.fusion import LightGBM
 from xc_core.infer.ranker import DOCS_AT_ONCE
 from xc_core.planning.stage_costs import FLOAT, Case, neighbours, texts, trained_documents
 from xc_core.scores import Lexical
+from xc_core.train.checkpoint import BESIDE
 
 _WORD_BYTES: Final = 6
 """Bytes of a token as text (English: five letters and a space)."""
@@ -22,8 +23,6 @@ _TABLE_COPIES: Final = 1.75
 (``tests/classifiers/test_storage.py``)."""
 _LINK_BYTES: Final = 272
 """Bytes of a vector's links in a graph of 32 links per node (``tests/planning/test_stage_costs.py``)."""
-_MAX_COPIED_BYTES: Final = 1 << 28
-"""Bytes of latest vectors, at most, that M1 copies for a checkpoint or a search beside it (``tests/train``)."""
 _MEASURE_BYTES: Final = 3000
 """Bytes that the evaluation keeps of a test document: a hundred labels and scores, and the numbers behind each rule's
 metrics."""
@@ -47,7 +46,7 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     # may be resident of the states after the frozen layers
     "encoder": lambda case: (
         _bank_bytes(case)
-        + min(_bank_bytes(case), _MAX_COPIED_BYTES)
+        + min(_bank_bytes(case), BESIDE)
         + _joint_row_bytes(case)
         + _mined_bytes(case)
         + min(_state_bytes(case), RESIDENT)

@@ -84,7 +84,7 @@ class ScoresWriter:
         """Write one fitted score."""
         folder = self.build.path / fold.name / name
         folder.mkdir(parents=True)
-        whole(name, fitted).save(folder)
+        with_all_methods(name, fitted).save(folder)
 
     def finish(self, folds: list[Fold]) -> None:
         """Write ``scores.json``; call it last."""
@@ -106,7 +106,7 @@ def _read_scores(content: list[list[Any]]) -> dict[str, Score]:
     return {name: changed(SCORES[settings[KIND]](), settings, f"scores.{name}") for name, settings in content}
 
 
-def whole(name: str, fitted: FittedScore) -> FittedScore:
+def with_all_methods(name: str, fitted: FittedScore) -> FittedScore:
     """Return a fitted score; raise XCError if it lacks a method, as an object of a plug-in may."""
     methods = (name for name in vars(FittedScore) if not name.startswith("_"))
     if lacking := [method for method in methods if not hasattr(fitted, method)]:
@@ -120,7 +120,7 @@ def whole(name: str, fitted: FittedScore) -> FittedScore:
 
 
 def _open_all(scores: dict[str, Score], folders: dict[str, Path]) -> dict[str, FittedScore]:
-    fitted = {name: whole(name, score.open(folders[name])) for name, score in scores.items()}
+    fitted = {name: with_all_methods(name, score.open(folders[name])) for name, score in scores.items()}
     sizes = {name: fitted_score.num_labels for name, fitted_score in fitted.items()}
     if len(set(sizes.values())) > 1:
         raise CorruptError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ def _theorem(context: Context[AuditSettings], embeddings: Embeddings, trained: T
     measured = theorem1(
         (doc_ND, label_LD), trained.truth, trained.excluded, clusters, radius=settings.radius, seed=settings.seed
     )
-    return measured.as_dict()
+    return asdict(measured)
 
 
 def _held_shares(settings: AuditSettings, trained: TrainedDocuments, hard: Shortlist, docs: I64) -> dict[str, float]:

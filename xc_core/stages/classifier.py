@@ -91,7 +91,7 @@ def run(context: Context[ClassifierSettings]) -> None:
         costs["train_seconds"] += result.history.seconds
         costs["mining_seconds"] += result.history.refresh_seconds
         del result  # the table, before the next fold has its own
-    unit = _rows_are_unit(settings, trained)
+    unit = settings.table.unit if settings.epochs > 0 or trained.rows_LD is None else trained.unit_rows
     documents = TrainedOn.of(corpus, validation=all_folds[-1].refit, augment=settings.augment)
     biased = bool(settings.epochs and settings.bias.lr)
     results = history.results() | documents.recorded()
@@ -123,11 +123,6 @@ def _joint_rows(trained: TrainedEncoder, corpus: Corpus) -> F32 | None:
             do=do,
         )
     return np.asarray(trained.rows_LD)
-
-
-def _rows_are_unit(settings: ClassifierSettings, trained: TrainedEncoder) -> bool:
-    """Return True if the rows are unit vectors."""
-    return settings.table.unit if settings.epochs > 0 or trained.rows_LD is None else trained.unit_rows
 
 
 def _train(context: Context[ClassifierSettings], inputs: FoldInputs, fold: Fold) -> FoldResult:

@@ -17,7 +17,7 @@ from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.devices import Device
 from xc_core.encoders import TrainedEncoder
 from xc_core.fusion import FittedFusion
-from xc_core.infer.examples import Ranked, examples, right_and_wrong, titles_of
+from xc_core.infer.examples import examples, right_and_wrong, titles_of
 from xc_core.infer.predictor import Predictor, latencies_ms
 from xc_core.infer.ranker import Ranker
 from xc_core.metrics import plots
@@ -61,7 +61,7 @@ def run(context: Context[EvaluationSettings]) -> None:
     ]
     picked = generator(context.settings.seed, "examples").permutation(len(rows))
     shown = right_and_wrong(short, truth, picked, context.settings.examples)
-    shown_examples = examples(corpus, ranker, vectors_ND, rows, Ranked(short, truth, shown))
+    shown_examples = examples(corpus, ranker, vectors_ND, rows[shown], short.rows(shown), truth.rows(shown))
     write_evaluation(context.build, content, figures, shown_examples)
     histories = {"encoder": trained.history, "classifier": tables.history}
     plots.training_curves(context.build.path, histories, context.run.title)

@@ -36,7 +36,7 @@ _ROWS: Final = "rows-*.safetensors"
 
 _PART: Final = 1 << 26
 """Bytes of changed rows, about, that are copied and written together."""
-_BESIDE: Final = 1 << 28
+BESIDE: Final = 1 << 28
 """Bytes of changed rows and large tensors that may be copied to be written beside the training; if there are more, it
 waits until they are written, and large tensors are not copied."""
 _LARGE: Final = 1 << 27
@@ -85,12 +85,12 @@ class Checkpoints:
         previous = "" if first else artifacts.read_manifest(self._links[-1]).digest()
         folder = self.folder if first else self.folder / f"{len(self._links):04d}"
         state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
-        contents = {_HISTORY: history.as_dict(), _POSITION: state | ({"after": previous} if previous else {})}
+        contents = {_HISTORY: asdict(history), _POSITION: state | ({"after": previous} if previous else {})}
         parts, tensors = _changed_rows(task, self.world, since_start=first), _without_rows(task)
         size = _changed_bytes(task, since_start=first) + sum(
             value.nbytes for value in filter(_is_large, tensors.values())
         )
-        beside = beside and self.world.size == 1 and size <= _BESIDE
+        beside = beside and self.world.size == 1 and size <= BESIDE
         saved_tensors = _on_cpu(tensors, copies=beside)
         self._links = [folder] if first else [*self._links, folder]
 
@@ -185,11 +185,6 @@ class Checkpoints:
             digest = manifest.digest()
             self._links.append(folder)
             self._bytes.append(manifest.bytes)
-
-    def clear(self) -> None:
-        """Delete the checkpoint, after the result of the training was saved."""
-        self.wait()
-        artifacts.remove(self.folder)
 
 
 def _position(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ embeddings, NGAME section 3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from xc_core.distributed import ALONE, World
 from xc_core.encoders import Cached, Encoder, Passes, encode_passes
 from xc_core.sampling import BatchOrder, Documents, NegativeSource, PairPool, missed_by_pools
 from xc_core.seeds import generator, torch_generator
-from xc_core.shapes import F32, I64, Computed, Vectors
+from xc_core.shapes import I64, Computed, Vectors
 from xc_core.train.banks import Bank, Ready, encode_all
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder_settings import EncoderSettings
@@ -116,22 +116,12 @@ class EncoderTask:
         texts = with_states(encoder, data.labels, labels, folder, "labels") if self.head.reads_texts else data.labels
         self.data = replace(data, documents=documents, labels=texts)
 
-    @property
-    def bank_ND(self) -> F32:
-        """The vectors of the documents as a numpy array."""
-        return self.documents.numpy()
-
-    @property
-    def label_bank_LD(self) -> F32:
-        """The vectors of the label texts as a numpy array."""
-        return self.texts.numpy()
-
     def start_epoch(self, epoch: int) -> dict[str, float]:
         """Cluster documents and search hard negatives if due; measure Theorem 1 on new clusters."""
         if epoch == 0:
             self._initialise()
         reads_vectors = self.settings.order.reads(epoch) or self.settings.negatives.reads(epoch)
-        vectors_ND = self.bank_ND if reads_vectors else np.empty((0, self.encoder.width), np.float32)
+        vectors_ND = self.documents.numpy() if reads_vectors else np.empty((0, self.encoder.width), np.float32)
         mined = self.negatives.refresh(epoch, vectors_ND, self.vectors)
         figures = self.order.refresh(epoch, vectors_ND)
         check_draws(self.world, self.order, self.negatives, epoch)
@@ -145,7 +135,7 @@ class EncoderTask:
 
         Labels that no batch has drawn yet have no vector and are left out.
         """
-        bank_ND, labels = self.bank_ND, self.label_bank_LD
+        bank_ND, labels = self.documents.numpy(), self.texts.numpy()
         docs: Vectors = bank_ND
         if self.encoder.config.heads > 1:
             docs = Computed(
@@ -158,7 +148,7 @@ class EncoderTask:
         batches = self.order.batches(epoch)
         missed = missed_by_pools((docs, labels), truth, batches, self.negatives, radius=RADIUS, seed=seed)
         share = float(seen_L[used_L].mean()) if used_L.any() else 0.0
-        return {"labels_seen": share, **measured.as_dict(), "missed_by_batches": missed}
+        return {"labels_seen": share, **asdict(measured), "missed_by_batches": missed}
 
     def _gradient_errors(self) -> dict[str, float]:
         """Return the relative error of gradients on sampled pools against the gradient on all labels (ASTRA)."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from xc_core.classifiers import Shard
 from xc_core.distributed import World
+from xc_core.errors import MovedError
 from xc_core.sampling import BatchOrder, NegativeSource
 from xc_core.shapes import I64
 
@@ -60,4 +61,9 @@ def check_draws(world: World, order: BatchOrder, negatives: NegativeSource, epoc
     digest = hashlib.sha256()
     for array in (*order.batches(epoch), *negatives.arrays().values()):
         digest.update(np.ascontiguousarray(array).data)
-    world.agree(digest.hexdigest(), "the batches and negatives of an epoch")
+    if len(set(world.everyone(digest.hexdigest()))) > 1:
+        raise MovedError(
+            "processes that disagree on the batches and negatives of an epoch",
+            expected="the same code, settings, inputs and libraries on every machine",
+            do="install the versions of constraints.txt on every machine, and start again",
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
@@ -41,10 +41,6 @@ class History:
     def results(self) -> dict[str, Any]:
         """Return what is equal in every run: losses and figures of refreshes, no times."""
         return {"losses": self.losses, "epochs": self.epochs, "refreshes": self.refreshes}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields as plain lists and numbers."""
-        return asdict(self)
 
 
 def diverged(found: str, step: int) -> DivergedError:
