@@ -146,6 +146,9 @@ ROWS_OF = TrainedOn(train=1000, epochs=1.0)
         ({"joint": True}, "classifier", "trained with the encoder, then on 1,000 train documents, 1 epoch"),
         ({"joint": True, "classifier": replace(ROWS_OF, epochs=0.0)}, "classifier", "trained with the encoder"),
         ({"classifier": replace(ROWS_OF, epochs=0.0)}, "classifier", "not trained"),
+        ({"scores": ("words", "parts"), "fitted_on": (1000, 200)}, "scores",
+         "words, parts fitted on 1,200 train and validation documents"),
+        ({"scores": ("words",), "fitted_on": (1000, 0)}, "scores", "words fitted on 1,000 train documents"),
         ({}, "fusion", "not fitted"),
         ({"dial": True}, "fusion", "not fitted; its dial is, on validation documents that no score has seen"),
         ({"fitted": True, "dial": True}, "fusion",
@@ -162,6 +165,7 @@ def test_what_a_model_learnt_from_in_words(changes: dict[str, Any], part: str, w
     )
     assert learnt.words()[part] == words
     assert LearntFrom.from_dict(json.loads(json.dumps(asdict(learnt)))) == learnt
+    assert ("scores" in learnt.words()) == bool(learnt.scores)
     assert learnt.passes == 3000 / 1200, "label texts count"
 
 

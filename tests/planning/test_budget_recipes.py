@@ -80,6 +80,16 @@ def test_a_recipe_is_timed_in_the_parts_that_it_trains(case: str, ready: Workspa
     assert found["scores"] == 0
 
 
+def test_nothing_is_timed_for_a_recipe_without_epochs(
+    ready: Workspace, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    """Label trees of few documents would be timed by training them once more."""
+    monkeypatch.setattr(budget, "_Estimate", None)
+    experiment = replace(ready.params.experiment("toy", "ngame"), recipe=RECIPES["bonsai"])
+    assert budget.scaled_epochs(ready, experiment, 1.0) == {}
+    assert lines == ["budget: bonsai has no epochs to scale; xc plan estimates its time"]
+
+
 def test_vectors_that_are_needed_before_the_first_epoch_are_encoded_twice(
     ready: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,12 +47,12 @@ def test_a_training_says_how_many_documents_it_reads_only_in_part(
     store = Tokenised.open(workspace.folder("tokens", "toy") / "wordpiece").documents
     special = len(store.prefix) + len(store.suffix)
     lengths = np.diff(store.offsets)[rows] + special
-    for read in (int(np.median(lengths)), int(lengths.max())):
+    for read, epochs in ((int(np.median(lengths)), 0.1), (int(lengths.max()), 0.1), (int(np.median(lengths)), 0)):
         lines.clear()
-        changes = {"encoder": {"encoder": {"name": "bag", "width": 8, "max_length": read}, "epochs": 0}}
+        changes = {"encoder": {"encoder": {"name": "bag", "width": 8, "max_length": read}, "epochs": epochs}}
         workspace.params.declare_experiment("toy", "ngame", "ngame", changes)
         run_stage(workspace, "encoder", "toy", "ngame")
         share = (lengths > read).mean()
         said = f"encoder: {share:.0%} of the train documents have more than {read} tokens, of which it reads the first"
-        assert any(line.startswith(said) for line in lines) == (share > 0)
+        assert any(line.startswith(said) for line in lines) == (share > 0 and epochs > 0), "random vectors say little"
         assert (share > 0.1) == (read < lengths.max()), "the data can tell both cases"

@@ -44,12 +44,17 @@ class LearntFrom:
     """True if the fusion has a dial, which is fitted like a fusion."""
     instead: str = ""
     """The score, or the sum, that is used instead of the fitted fusion."""
+    scores: tuple[str, ...] = ()
+    """Scores that learn by themselves, such as label trees."""
+    fitted_on: tuple[int, int] = (0, 0)
+    """Train and validation documents that these scores were fitted on."""
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> LearntFrom:
         """Return what ``asdict`` made a mapping of."""
         parts = {name: TrainedOn(**content[name]) for name in ("encoder", "classifier")}
-        return cls(**{**content, **parts})
+        lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
+        return cls(**{**content, **parts, **lists})
 
     @property
     def passes(self) -> float:
@@ -57,7 +62,7 @@ class LearntFrom:
         return self.encoder.seen / self.published
 
     def words(self) -> dict[str, str]:
-        """Return one phrase for each of encoder, classifier and fusion."""
+        """Return one phrase for each of encoder, classifier and fusion, and for scores that learn by themselves."""
         rows = str(self.classifier)
         if self.joint:
             rows = "trained with the encoder" + (f", then on {rows}" if self.classifier.epochs else "")
@@ -68,7 +73,13 @@ class LearntFrom:
             fusion = f"chosen and fitted {held_out}"
         else:
             fusion = "not fitted" + (f"; its dial is, {held_out}" if self.dial else "")
-        return {"encoder": str(self.encoder), "classifier": rows, "fusion": fusion}
+        return {"encoder": str(self.encoder), "classifier": rows, **self._scores(), "fusion": fusion}
+
+    def _scores(self) -> dict[str, str]:
+        train, validation = self.fitted_on
+        splits = "train and validation" if validation else "train"
+        names = ", ".join(self.scores)
+        return {"scores": f"{names} fitted on {train + validation:,} {splits} documents"} if names else {}
 
 
 @dataclass(frozen=True)

@@ -84,9 +84,13 @@ def scaled_epochs(
     not search, fusion and evaluation. A recipe that needs less is not changed. If encoding and scores leave less than a
     quarter of ``seconds``, the trainings get that quarter. Epochs keep three figures. The warm-up before the first
     clustering or search shrinks too. An estimate is made once per dataset and settings, so that the same budget gives
-    the same epochs and a killed training resumes; ``again`` makes a new one.
+    the same epochs and a killed training resumes; ``again`` makes a new one. Nothing is timed for a recipe without
+    epochs.
     """
     recipe = experiment.recipe
+    if not any(getattr(recipe, name).epochs for name in TRAINED):
+        report(f"budget: {recipe.name} has no epochs to scale; xc plan estimates its time")
+        return {}
     costs = _cached_estimate(workspace, experiment, again=again)
     steps, fixed = (sum(costs.get(part, 0.0) for part in names) for names in (TRAINED, _FIXED))
     share = min(max(seconds - fixed, _MIN_TRAINING_SHARE * seconds) / steps, 1.0) if steps else 1.0

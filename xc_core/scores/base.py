@@ -195,6 +195,8 @@ class Score(Part):
     """True for a score that is the same for every document; the ablation also adds it to each other score alone."""
     probability: ClassVar[bool] = False
     """True for a score whose values are probabilities, of which most are near 0."""
+    learns: ClassVar[bool] = False
+    """True for a score that learns to rank labels by itself, from texts instead of vectors or rows."""
     needs_noise: ClassVar[bool] = False
     """True for a score that is fitted on the distribution from which negatives were drawn."""
 

@@ -49,6 +49,7 @@ class Lexical(Score):
 
     code_version = "2"  # decomposed accented letters ended words
     probability = True
+    learns = True
 
     terms: TermSettings = field(default_factory=TermSettings)
     trees: int = 3

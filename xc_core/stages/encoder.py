@@ -23,7 +23,7 @@ from xc_core.encoders import ENCODERS, Encoder, TrainedEncoder, build_encoder
 from xc_core.encoders.pooling import Pooling
 from xc_core.environment import checkpoint_seconds
 from xc_core.errors import ConfigError, bare
-from xc_core.pretrained import declared_pooling
+from xc_core.pretrained import FROM_CORPUS, declared_pooling
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
@@ -78,7 +78,10 @@ def _limit_length(context: Context[EncoderSettings], encoder: Encoder, tokens: T
 
 
 def _report_cut(context: Context[EncoderSettings], encoder: Encoder, tokens: Tokenised) -> None:
-    """Report if the encoder reads only the beginning of many train documents."""
+    """Report if the encoder reads only the beginning of many train documents, unless its weights stay random."""
+    settings = context.settings
+    if not settings.epochs and settings.encoder.tokenizer == FROM_CORPUS:
+        return
     read, rows = encoder.config.max_length, context.read(Corpus).rows(TRAIN)
     cut = float((tokens.documents.lengths(rows, sys.maxsize) > read).mean())
     if cut > _MAX_CUT_SHARE:

@@ -53,7 +53,8 @@ def run(context: Context[EvaluationSettings]) -> None:
     content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
-    content["learnt_from"] = asdict(_learnt_from(corpus, trained, tables, fusion))
+    learning = tuple(name for name, score in scores.parts.items() if score.learns)
+    content["learnt_from"] = asdict(_learnt_from(corpus, trained, tables, fusion, learning))
     confused = confusions(short, truth)
     titles = titles_of(corpus, [label for pair in confused for label in (pair.named, pair.missed)])
     content["confusions"] = [
@@ -117,7 +118,9 @@ def _measure_blocks(
     return Shortlist.stack(shortlists), {name: PerDocument.joined(each) for name, each in figures.items()}
 
 
-def _learnt_from(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion) -> LearntFrom:
+def _learnt_from(
+    corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion, scores: tuple[str, ...]
+) -> LearntFrom:
     """Return what each part of the model learnt from; what older artefacts do not record follows from the corpus."""
     rows = TrainedOn.of(corpus, validation=tables.folds[-1].refit)
     return LearntFrom(
@@ -128,6 +131,8 @@ def _learnt_from(corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, f
         published=len(corpus.published_rows()),
         dial=fusion.dial is not None,
         instead=fusion.instead,
+        scores=scores,
+        fitted_on=(rows.train, rows.validation),
     )
 
 
