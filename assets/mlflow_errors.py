@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from assets.settings import REGISTRY_URI, TRACKING_URI, hide_secrets
+from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets
 from assets.waiting import TIMEOUT
 from xc_core.causes import storage_error, storage_reason
 from xc_core.errors import UnavailableError, first_line
@@ -67,7 +66,8 @@ def answering(uri: str) -> Iterator[None]:
 
 def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     """Return what an error of MLflow is, what was expected, and what to do."""
-    variable = REGISTRY_URI if os.environ.get(TRACKING_URI) != uri == os.environ.get(REGISTRY_URI) else TRACKING_URI
+    tracking, registry = given_addresses()
+    variable = REGISTRY_URI if tracking != uri == registry else TRACKING_URI
     if "database is locked" in str(error):
         if (file := sqlite_file(uri)) and without_locks(file.parent):
             do = f"mount its disk with locks, or give another address: {variable}=sqlite:////PATH/mlflow.db"

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from assets import database, links
 from assets.mlflow_errors import answering
-from assets.settings import REGISTRY_URI, local_folder
+from assets.settings import given_addresses, local_folder
 from assets.waiting import first_contact
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
@@ -53,7 +53,7 @@ def connect(uri: str, lock: Path) -> Any:
 
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        addresses = (uri, os.environ.get(REGISTRY_URI, ""))
+        addresses = (uri, given_addresses()[1])
         with _first_connection(*addresses, lock=lock), first_contact(uri):
             database.made(*addresses)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
@@ -107,9 +107,13 @@ def connected(uri: str, lock: Path) -> Iterator[Any]:
     """
     with answering(uri):
         yield connect(uri, lock)
-    for address in (uri, os.environ.get(REGISTRY_URI, "")):
-        if file := sqlite_file(address):
-            database.synced(file.parent)
+    synced_databases(uri, given_addresses()[1])
+
+
+def synced_databases(*uris: str) -> None:
+    """Write the folders of databases that are files to the disk; raise StorageError if that fails."""
+    for file in filter(None, map(sqlite_file, uris)):
+        database.synced(file.parent)
 
 
 @dataclass(frozen=True)
