@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.database import unmade
 from assets.release import aliases, versions
-from assets.release.client import client_of, registry_of
+from assets.release.client import registry_of, versions_client
 from assets.release.pointer import Alias, Pointer, alias_in_sqlite
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
@@ -40,7 +40,7 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
             unconfirmed = error.found
     fetch = partial(_note_if_elsewhere, Path(pointer.folder), settings.artifacts, dataset)
     repair = versions.repair_champion_command(dataset)
-    return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset, unconfirmed)
+    return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset, unconfirmed=unconfirmed)
 
 
 def write_pointer(workspace: Workspace, dataset: str) -> None:
@@ -71,7 +71,8 @@ def _ask_registry(workspace: Workspace, dataset: str) -> Champion | None:
         return None
     fetch = partial(_fetch, workspace, dataset, version)
     repair = versions.repair_champion_command(dataset)
-    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair, dataset)
+    digest, recipe = (version.tags.get(tag, "") for tag in ("bundle", "recipe"))
+    return Champion(str(version.version), digest, fetch, repair, dataset, recipe)
 
 
 def _fetch(workspace: Workspace, dataset: str, version: Any) -> Path:
@@ -86,7 +87,7 @@ def _fetch(workspace: Workspace, dataset: str, version: Any) -> Path:
     pointer, alias = Pointer.read(path), Alias(int(version.version), version.tags.get("bundle", ""))
     if pointer is not None and pointer.names(registry, alias) and pointer.holds():
         return _note_if_elsewhere(Path(pointer.folder), settings.artifacts, dataset)
-    with client_of(workspace, logs=False):
+    with versions_client(workspace):
         folder = versions.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):
