@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from assets import database, links
 from assets.mlflow_errors import answering
-from assets.settings import given_addresses, local_folder
+from assets.settings import given_addresses, is_server, local_folder
 from assets.waiting import first_contact
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
@@ -40,6 +40,9 @@ _PATIENCE: Final = 120.0
 """Seconds to wait for the first connection of another process."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
+_DATABASE_TRIES: Final = 7
+"""Tries to connect to a database, 12 seconds in total; with MLflow's 10 a command waits 100 seconds for one that is
+down."""
 _POOL_CLASS: Final = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
 """NullPool opens the file of a database for each request. A connection that stays open reads a file that a restored
 backup has replaced, or that was deleted."""
@@ -87,6 +90,10 @@ def _first_connection(*addresses: str, lock: Path) -> Iterator[None]:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it raises
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
+    if not all(map(is_server, filter(None, addresses))):
+        from mlflow.store.db import utils
+
+        utils.MAX_RETRY_COUNT = _DATABASE_TRIES
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
     is_file = any(map(sqlite_file, addresses))
     if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
