@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def champion(workspace: Workspace, dataset: str) -> Champion | None:
-    """Return the champion, None if there is none (entry point ``xc.champions``); MissingError if the registry is new.
+    """Return the champion, None if there is none (entry point ``xc.champions``).
+
+    Raises MissingError if the registry is new, or has versions of the model of which none is champion.
 
     MLflow is asked only if the pointer of the last answer is missing or out of date. If it does not answer, the
     champion of the last answer is returned, as an unconfirmed one; without its files the UnavailableError is raised.
@@ -52,18 +54,30 @@ def write_pointer(workspace: Workspace, dataset: str) -> None:
 
 
 def _ask_registry(workspace: Workspace, dataset: str) -> Champion | None:
-    """Ask MLflow for the champion; there is none if the database of the registry does not exist yet."""
+    """Ask MLflow for the champion; there is none if the database of the registry does not exist yet.
+
+    Raises MissingError if the registry is new, or has versions of the model of which none is champion.
+    """
     from xc_core.infer.champion import Champion
 
+    name, numbers = versions.model_name(dataset), list[int]()
     version, hint = None, "; MLflow has no database yet"
     if not unmade(mlflow_settings(workspace.root).registry):
         with registry_of(workspace) as client:
-            version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
+            version = aliases.version_of(client, name, aliases.CHAMPION)
             hint = "" if version else versions.hint_if_new(client)
+            numbers = [] if version or hint else versions.numbers_of(client, name)
+    if numbers:  # somebody deleted the champion, or its alias, in MLflow's interface
+        raise MissingError(
+            f"no champion of {dataset}",
+            expected=f"a version of {name} with the alias {aliases.CHAMPION}",
+            do=f"promote {versions.one_of(numbers)}: xc promote --dataset {dataset} --version N; or name a trained "
+            "recipe with --recipe",
+        )
     if version is None and hint and has_packed_model(workspace):
         raise MissingError(
             f"no champion of {dataset}{hint}",
-            expected=f"a registered model {versions.model_name(dataset)} with the alias {aliases.CHAMPION}",
+            expected=f"a registered model {name} with the alias {aliases.CHAMPION}",
             do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
             "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
         )

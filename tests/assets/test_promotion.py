@@ -676,6 +676,17 @@ def test_a_copy_of_a_project_says_that_its_champion_has_files_of_the_original(
     only_the_first(store)
 
 
+def test_if_the_champion_was_deleted_by_hand_its_registered_versions_are_named(
+    xc: Xc, declared: Registry, fresh: Workspace
+) -> None:
+    """The advice was to release a recipe, which may have to be trained first."""
+    for number in (declared.version(), declared.version(), declared.version()):
+        aliases.set_champion(declared.client, declared.name, number)
+    declared.client.delete_model_version(declared.name, "3")
+    do = f"promote one of the versions 1, 2: xc promote --dataset {declared.dataset} --version N; or "
+    xc("predict", "--dataset", declared.dataset, "falcon").refused(66, f"no champion of {declared.dataset}", do)
+
+
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
 def test_a_new_registry_is_called_new(
     ready: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
