@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from assets.settings import REGISTRY_URI, TRACKING_URI, hide_secrets
+from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets
 from assets.waiting import TIMEOUT
 from xc_core.causes import storage_error, storage_reason
 from xc_core.errors import UnavailableError, first_line
@@ -30,6 +29,8 @@ the network."""
 _TLS: Final = re.compile(r"SSLError|\bTLS\b.*invalid path")
 _NO_LOGIN: Final = re.compile(r"\(403\)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|credentials")
 """What the S3 client says of a login that is missing, wrong or without permission."""
+_EXPIRED: Final = re.compile(r"ExpiredToken|InvalidToken|RequestExpired|\b(token|session)\b.*\bexpired")
+"""What it says of a temporary login that has ended."""
 _REASON: Final = re.compile(r"""\(Caused by .*(["'])(.+?)\1\)\)""")
 """The innermost reason in an error of requests: the address before it may be so long that a message is cut there."""
 
@@ -60,14 +61,15 @@ def answering(uri: str) -> Iterator[None]:
         cause = RuntimeError(nested[2]) if (nested := _REASON.search(str(error))) else error
         service = "the S3 store of MLflow's files" if of_s3 else f"MLflow at {hide_secrets(uri)}"
         found = f"{problem} {service} ({hide_secrets(first_line(cause))})"
-        do += "; the artefacts are complete, so run the same job again"
+        do += "; then run the same command or job again (finished artefacts are kept)"
         # Dagster would store the cause, which has the address with its login
         raise UnavailableError(found, expected=expected, do=do) from None
 
 
 def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     """Return what an error of MLflow is, what was expected, and what to do."""
-    variable = REGISTRY_URI if os.environ.get(TRACKING_URI) != uri == os.environ.get(REGISTRY_URI) else TRACKING_URI
+    tracking, registry = given_addresses()
+    variable = REGISTRY_URI if tracking != uri == registry else TRACKING_URI
     if "database is locked" in str(error):
         if (file := sqlite_file(uri)) and without_locks(file.parent):
             do = f"mount its disk with locks, or give another address: {variable}=sqlite:////PATH/mlflow.db"
@@ -110,6 +112,11 @@ def _advice_on_s3(error: Exception) -> tuple[str, str, str]:
     if "SSL" in text:
         do = "write http:// in AWS_ENDPOINT_URL or MLFLOW_S3_ENDPOINT_URL if the store has no TLS; else fix the file "
         return "no TLS connection to", "a store that takes TLS, and certificates that can be read", do + "AWS_CA_BUNDLE"
+    if "RequestTimeTooSkewed" in text:
+        return "a refusal by", "the same time here as there, to a few minutes", "set the clock of this machine"
+    if _EXPIRED.search(text):
+        do = "renew the login: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the profile's session"
+        return "a refusal by", "a temporary login that has not expired", do
     if _NO_LOGIN.search(text):
         return "a refusal by", "a login that has this permission", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     if "NoSuchBucket" in text:

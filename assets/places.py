@@ -8,7 +8,7 @@ from typing import Any
 
 from assets.release.versions import model_name
 from assets.resources import Dvc
-from assets.settings import REGISTRY_URI, TRACKING_URI, dagster_environment, hide_secrets, local_folder, mlflow_settings
+from assets.settings import dagster_environment, given_addresses, hide_secrets, local_folder, mlflow_settings
 from xc_core.chain.names import ACCEPTANCE
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
@@ -53,7 +53,7 @@ def _record_command(folder: Path, root: Path) -> str | None:
 
 def _mlflow(root: Path, dataset: str) -> list[Place]:
     """Return MLflow's database or server, the store of its files, and the registry if it has another address."""
-    if not any(map(os.environ.get, (TRACKING_URI, REGISTRY_URI))) and not (root / ".xc" / "mlflow").is_dir():
+    if not any(given_addresses()) and not (root / ".xc" / "mlflow").is_dir():
         return []  # never used
     settings = mlflow_settings(root)
     name = model_name(dataset)

@@ -46,20 +46,21 @@ class MlflowSettings:
     @property
     def registry(self) -> str:
         """The address of the registry of models; MLflow itself reads this variable."""
-        return os.environ.get(REGISTRY_URI) or self.uri
+        return given_addresses()[1] or self.uri
 
 
 def mlflow_settings(root: Path) -> MlflowSettings:
     """Return the settings: MLFLOW_TRACKING_URI and XC_MLFLOW_ARTIFACTS, else sqlite and a folder under ``.xc``.
 
-    A path of sqlite without a leading slash is relative to the project: each command may run in another folder. That
-    of MLFLOW_REGISTRY_URI is made absolute in the environment, where MLflow itself reads it. Raises ConfigError for a
-    text that is no address, and if the path of the project cannot be part of one.
+    A path of sqlite without a leading slash is relative to the project: each command may run in another folder. Both
+    addresses are written into the environment as they are used: MLflow reads that of the registry there, Dagster that
+    of runs. Raises ConfigError for a text that is no address, and if the path of the project cannot be part of one.
     """
     state = (root / _DATABASE).parent
-    if REGISTRY_URI in os.environ:
-        os.environ[REGISTRY_URI] = _of_project(_given(REGISTRY_URI), root)
-    uri = _of_project(_given(TRACKING_URI), root)
+    for variable in (TRACKING_URI, REGISTRY_URI):
+        if variable in os.environ:
+            os.environ[variable] = _of_project(_given(variable), root)
+    uri, _ = given_addresses()
     if not uri:
         uri = sqlite_address(root / _DATABASE)
         with suppress(StorageError):  # of who may only read the project
@@ -68,6 +69,11 @@ def mlflow_settings(root: Path) -> MlflowSettings:
     if not urlparse(files).scheme:
         files = (root.absolute() / files).as_uri()
     return MlflowSettings(uri, files, root / ".xc" / "lock" / "mlflow")
+
+
+def given_addresses() -> tuple[str, str]:
+    """Return the addresses of runs and of the registry that the environment names; empty for one that it does not."""
+    return _given(TRACKING_URI), _given(REGISTRY_URI)
 
 
 def _given(variable: str) -> str:
@@ -91,6 +97,11 @@ def _of_project(uri: str, root: Path) -> str:
     path = uri.removeprefix(PREFIX)
     relative = bool(path) and path != uri and not path.startswith(("/", ":", "file:"))
     return f"{sqlite_address(root.absolute())}/{path}" if relative else uri
+
+
+def is_server(uri: str) -> bool:
+    """Return True for the address of a tracking server, which may hand out files itself; False for a database."""
+    return urlparse(uri).scheme in ("http", "https")
 
 
 def local_folder(uri: str) -> Path | None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from assets import database, links
 from assets.mlflow_errors import answering
-from assets.settings import REGISTRY_URI, local_folder
+from assets.settings import given_addresses, is_server, local_folder
 from assets.waiting import first_contact
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
@@ -41,6 +41,9 @@ _PATIENCE: Final = 120.0
 """Seconds to wait for the first connection of another process."""
 _RETRIES: Final = "3"
 """Retries per request, 14 seconds in total; MLflow's default of 7 takes minutes if there is no server."""
+_DATABASE_TRIES: Final = 7
+"""Tries to connect to a database, 12 seconds in total; with MLflow's 10 a command waits 100 seconds for one that is
+down."""
 _POOL_CLASS: Final = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
 """NullPool opens the file of a database for each request. A connection that stays open reads a file that a restored
 backup has replaced, or that was deleted."""
@@ -54,7 +57,7 @@ def connect(uri: str, lock: Path) -> Any:
 
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        addresses = (uri, os.environ.get(REGISTRY_URI, ""))
+        addresses = (uri, given_addresses()[1])
         with _first_connection(*addresses, lock=lock), first_contact(uri):
             database.made(*addresses)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
@@ -88,6 +91,10 @@ def _first_connection(*addresses: str, lock: Path) -> Iterator[None]:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it raises
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
+    if not all(map(is_server, filter(None, addresses))):
+        from mlflow.store.db import utils
+
+        utils.MAX_RETRY_COUNT = _DATABASE_TRIES
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
     is_file = any(map(sqlite_file, addresses))
     if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
@@ -108,9 +115,13 @@ def connected(uri: str, lock: Path) -> Iterator[Any]:
     """
     with answering(uri):
         yield connect(uri, lock)
-    for address in (uri, os.environ.get(REGISTRY_URI, "")):
-        if file := sqlite_file(address):
-            database.synced(file.parent)
+    synced_databases(uri, given_addresses()[1])
+
+
+def synced_databases(*uris: str) -> None:
+    """Write the folders of databases that are files to the disk; raise StorageError if that fails."""
+    for file in filter(None, map(sqlite_file, uris)):
+        database.synced(file.parent)
 
 
 @dataclass(frozen=True)

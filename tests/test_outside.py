@@ -98,6 +98,15 @@ def test_text_that_is_no_yaml_is_shown_as_the_parser_says_it_with_its_line_and_c
     assert caught.value.where == place
 
 
+def test_a_merge_conflict_is_called_so() -> None:
+    """What was found was a mapping value, in the line after the marker."""
+    sides = "a: 1\n<<<<<<< HEAD\nb: 2\n=======\nb: 3\n>>>>>>> branch\n"
+    with pytest.raises(ConfigError) as caught:
+        yaml_of(sides, "params.yaml")
+    assert caught.value.where == "params.yaml, line 2"
+    assert caught.value.found == "a merge conflict that is not resolved (<<<<<<< HEAD)"
+
+
 @pytest.mark.parametrize("text", ["a: 1\nb: *foo", "a: 1\nb: &c [*c]", "a: 1\nb: !c 1", "1\n--- 2", "[\n" + "[" * 40])
 def test_the_line_of_what_is_refused_is_named(text: str) -> None:
     with pytest.raises(ConfigError) as caught:

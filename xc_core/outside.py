@@ -97,6 +97,11 @@ def yaml_of(text: str, where: str = "", *, round_trip: bool = False) -> Any:
 
 def _invalid_error(error: Exception, text: str, where: str) -> ConfigError:
     """Return the error for a text that ruamel.yaml refuses, with its line and column if they are known."""
+    for number, line in enumerate(text.splitlines()):
+        if line.startswith("<<<<<<< "):
+            do = "keep one of the two versions and delete the lines of git (git diff shows them)"
+            found = f"a merge conflict that is not resolved ({bare(line)})"
+            return ConfigError(found, expected="YAML", do=do, where=_line(where, number))
     reason, origin, position = str(error) or type(error).__name__, "", None
     if isinstance(error, MarkedYAMLError):
         reason, mark, start_mark = str(error.problem), error.problem_mark, error.context_mark

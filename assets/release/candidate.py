@@ -25,13 +25,13 @@ def moving(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
 
     Raises BusyError if another process holds it for a minute.
     """
-    path = workspace.state / "lock" / f"champion@{dataset}"
+    path = workspace.lock(f"champion@{dataset}")
     return locked(path, f"a change of the champion of {dataset}", patience=_PATIENCE)
 
 
 def registering(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
     """Return the lock of those who register a model of a dataset; raises BusyError after ten minutes."""
-    path = workspace.state / "lock" / f"register@{dataset}"
+    path = workspace.lock(f"register@{dataset}")
     return locked(path, f"a registration of a model of {dataset}", patience=_COPY_PATIENCE)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.database import unmade
 from assets.release import aliases, versions
-from assets.release.client import client_of, registry_of
+from assets.release.client import registry_of, versions_client
 from assets.release.pointer import Alias, Pointer, alias_in_sqlite
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def champion(workspace: Workspace, dataset: str) -> Champion | None:
-    """Return the champion, None if there is none (entry point ``xc.champions``); MissingError if the registry is new.
+    """Return the champion, None if there is none (entry point ``xc.champions``).
+
+    Raises MissingError if the registry is new, or has versions of the model of which none is champion.
 
     MLflow is asked only if the pointer of the last answer is missing or out of date. If it does not answer, the
     champion of the last answer is returned, as an unconfirmed one; without its files the UnavailableError is raised.
@@ -40,7 +42,7 @@ def champion(workspace: Workspace, dataset: str) -> Champion | None:
             unconfirmed = error.found
     fetch = partial(_note_if_elsewhere, Path(pointer.folder), settings.artifacts, dataset)
     repair = versions.repair_champion_command(dataset)
-    return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset, unconfirmed)
+    return Champion(str(pointer.version), pointer.digest, fetch, repair, dataset, unconfirmed=unconfirmed)
 
 
 def write_pointer(workspace: Workspace, dataset: str) -> None:
@@ -52,18 +54,30 @@ def write_pointer(workspace: Workspace, dataset: str) -> None:
 
 
 def _ask_registry(workspace: Workspace, dataset: str) -> Champion | None:
-    """Ask MLflow for the champion; there is none if the database of the registry does not exist yet."""
+    """Ask MLflow for the champion; there is none if the database of the registry does not exist yet.
+
+    Raises MissingError if the registry is new, or has versions of the model of which none is champion.
+    """
     from xc_core.infer.champion import Champion
 
+    name, numbers = versions.model_name(dataset), list[int]()
     version, hint = None, "; MLflow has no database yet"
     if not unmade(mlflow_settings(workspace.root).registry):
         with registry_of(workspace) as client:
-            version = aliases.version_of(client, versions.model_name(dataset), aliases.CHAMPION)
+            version = aliases.version_of(client, name, aliases.CHAMPION)
             hint = "" if version else versions.hint_if_new(client)
+            numbers = [] if version or hint else versions.numbers_of(client, name)
+    if numbers:  # somebody deleted the champion, or its alias, in MLflow's interface
+        raise MissingError(
+            f"no champion of {dataset}",
+            expected=f"a version of {name} with the alias {aliases.CHAMPION}",
+            do=f"promote {versions.one_of(numbers)}: xc promote --dataset {dataset} --version N; or name a trained "
+            "recipe with --recipe",
+        )
     if version is None and hint and has_packed_model(workspace):
         raise MissingError(
             f"no champion of {dataset}{hint}",
-            expected=f"a registered model {versions.model_name(dataset)} with the alias {aliases.CHAMPION}",
+            expected=f"a registered model {name} with the alias {aliases.CHAMPION}",
             do=f"name a trained recipe with --recipe, or release one: xc promote --dataset {dataset} --recipe NAME; if "
             "there was one, MLFLOW_TRACKING_URI or MLflow's database has changed",
         )
@@ -71,7 +85,8 @@ def _ask_registry(workspace: Workspace, dataset: str) -> Champion | None:
         return None
     fetch = partial(_fetch, workspace, dataset, version)
     repair = versions.repair_champion_command(dataset)
-    return Champion(str(version.version), version.tags.get("bundle", ""), fetch, repair, dataset)
+    digest, recipe = (version.tags.get(tag, "") for tag in ("bundle", "recipe"))
+    return Champion(str(version.version), digest, fetch, repair, dataset, recipe)
 
 
 def _fetch(workspace: Workspace, dataset: str, version: Any) -> Path:
@@ -86,7 +101,7 @@ def _fetch(workspace: Workspace, dataset: str, version: Any) -> Path:
     pointer, alias = Pointer.read(path), Alias(int(version.version), version.tags.get("bundle", ""))
     if pointer is not None and pointer.names(registry, alias) and pointer.holds():
         return _note_if_elsewhere(Path(pointer.folder), settings.artifacts, dataset)
-    with client_of(workspace, logs=False):
+    with versions_client(workspace):
         folder = versions.download(version)
     digest = read_manifest(folder).digest() if folder.is_dir() else ""
     if digest and digest == version.tags.get("bundle", digest):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from assets.database import unmade
-from assets.settings import mlflow_settings
+from assets.settings import MlflowSettings, is_server, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.errors import MissingError
 
@@ -26,23 +26,37 @@ def client_of(workspace: Workspace, *, reads: bool = False, logs: bool = True) -
     from assets.waiting import first_contact
 
     settings = mlflow_settings(workspace.root)
-    if reads and (missing := unmade(settings.registry)):
-        raise MissingError(
-            f"no database of MLflow at {missing[0]}",
-            expected="a registered model, or a run of Dagster, which makes the database",
-            do="register a model: xc promote --dataset NAME --recipe NAME; if there was a database, it was moved or "
-            "deleted, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI has changed",
-        )
+    if reads:
+        _check_made(settings)
     uri = settings.uri if logs or not unmade(settings.uri) else settings.registry
-    try:
-        with connected(uri, settings.lock) as client:
-            if settings.registry != uri:
-                with answering(settings.registry), first_contact(settings.registry):
-                    client.search_registered_models(max_results=1)
-            yield client
-    finally:
-        if uri != settings.uri:  # MLflow writes the address into the environment, where our settings are
-            _restore(settings.uri)
+    with _as_before(settings.uri), connected(uri, settings.lock) as client:
+        if settings.registry != uri:
+            with answering(settings.registry), first_contact(settings.registry):
+                client.search_registered_models(max_results=1)
+        yield client
+
+
+@contextmanager
+def versions_client(workspace: Workspace) -> Iterator[Any]:
+    """Yield a client for a command that needs registered versions, their aliases and files, but no run.
+
+    Only the registry is asked, so the command works while the tracking server or its database is down. A tracking
+    server is asked when files of a version come from it (``versions.download``). Errors as of ``client_of``.
+    """
+    import mlflow
+
+    from assets.mlflow_errors import answering
+    from assets.tracking import synced_databases
+
+    settings = mlflow_settings(workspace.root)
+    _check_made(settings)
+    uri = settings.uri if is_server(settings.uri) else settings.registry
+    with _as_before(settings.uri), answering(settings.registry):
+        with registry_of(workspace) as client:
+            client.search_registered_models(max_results=1)
+        mlflow.set_tracking_uri(uri)
+        yield mlflow.MlflowClient(uri, settings.registry)
+    synced_databases(settings.registry)
 
 
 @contextmanager
@@ -55,7 +69,24 @@ def registry_of(workspace: Workspace) -> Iterator[Any]:
         yield client
 
 
-def _restore(uri: str) -> None:
-    import mlflow
+def _check_made(settings: MlflowSettings) -> None:
+    """Raise MissingError if the database of the registry does not exist."""
+    if missing := unmade(settings.registry):
+        raise MissingError(
+            f"no database of MLflow at {missing[0]}",
+            expected="a registered model, or a run of Dagster, which makes the database",
+            do="register a model: xc promote --dataset NAME --recipe NAME; if there was a database, it was moved or "
+            "deleted, or MLFLOW_TRACKING_URI or MLFLOW_REGISTRY_URI has changed",
+        )
 
-    mlflow.set_tracking_uri(uri)
+
+@contextmanager
+def _as_before(uri: str) -> Iterator[None]:
+    """Set MLflow's tracking URI back after the block: MLflow writes it into the environment, where our settings are."""
+    try:
+        yield
+    finally:
+        import mlflow
+
+        if mlflow.get_tracking_uri() != uri:
+            mlflow.set_tracking_uri(uri)

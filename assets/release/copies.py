@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from assets.mlflow_errors import answering
+from assets.waiting import first_contact
 from xc_core.artifacts import writing
 from xc_core.causes import storage_error, storage_reason
 from xc_core.leftovers import abandoned, claimed, drop
@@ -101,6 +103,20 @@ def repository(uri: str) -> Any:
     while isinstance(access, ModelsArtifactRepository):
         access = access.repo
     return access
+
+
+def check_answer(files: Any) -> None:
+    """Raise UnavailableError if ``files`` come from the tracking server and it does not answer.
+
+    The error names its address, and no command waits as long as it would for a large file.
+    """
+    import mlflow
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+
+    uri = mlflow.get_tracking_uri()
+    if isinstance(files, MlflowArtifactsRepository) and files.artifact_uri.startswith(uri):
+        with answering(uri), first_contact(uri):
+            mlflow.MlflowClient(uri).search_experiments(max_results=1)
 
 
 def _is_here(uri: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ from assets.release.client import client_of
 from assets.settings import local_folder, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
-from xc_core.cli.forget import echo_places
+from xc_core.cli.forget import echo_places, path_lines
 from xc_core.errors import RefusedError, UsageError
 from xc_core.lifecycle.places import places
 from xc_core.visible import counted
@@ -65,26 +64,10 @@ def _delete_files(workspace: Workspace, dataset: str, recipes: tuple[str, ...], 
 
 def _deletion_lines(workspace: Workspace, deletion: Deletion) -> list[str]:
     """Return what is deleted, in words: the experiments, and paths with their sizes."""
-    from xc_core.lifecycle.delete import size_of
-
     experiments = [f"{deletion.dataset}/{recipe}" for recipe in deletion.recipes]
     subjects = [f"the dataset {deletion.dataset}"] if deletion.whole else []
     subjects += [f"the experiment{'s' * (len(experiments) > 1)} {', '.join(experiments)}"] if experiments else []
-    rows: dict[Path, list[Path]] = {}
-    for path in deletion.paths:
-        timing = path.parent == workspace.state / "cost"  # a small file per stage, so they share a line
-        rows.setdefault(path.parent if timing else path, []).append(path)
-    shown = [(sum(map(size_of, paths)), _row_text(workspace, row, paths)) for row, paths in rows.items()]
-    return [f"{' with '.join(subjects)}:", *(f"  {size / 1e6:>10,.1f} MB  {text}" for size, text in shown)]
-
-
-def _row_text(workspace: Workspace, row: Path, paths: list[Path]) -> str:
-    name = row.relative_to(workspace.root)
-    return f"{name}{_link_note(row)}" if paths == [row] else f"{counted(len(paths), 'file')} in {name}"
-
-
-def _link_note(path: Path) -> str:
-    return f", a link; {path.resolve()} stays" if path.is_symlink() else ""
+    return [f"{' with '.join(subjects)}:", *path_lines(workspace, deletion.paths)]
 
 
 def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], keep: int | None, *, yes: bool) -> None:

@@ -11,7 +11,7 @@ import click
 
 from assets.release import aliases, versions
 from assets.release.champions import write_pointer
-from assets.release.client import client_of
+from assets.release.client import client_of, versions_client
 from assets.release.repair import repaired
 from assets.settings import mlflow_settings
 from xc_core.chain import STAGES, Workspace
@@ -41,7 +41,8 @@ def promote(dataset: str, recipe: str | None, version: int | None, reason: str |
     if repair and (recipe is not None or reason is not None):
         raise UsageError("--repair with --recipe or --reason", expected="--version at most", do="drop the others")
     name = versions.model_name(dataset)
-    with client_of(workspace, reads=recipe is None, logs=recipe is not None or repair) as client:
+    by_recipe = recipe is not None or repair
+    with client_of(workspace, reads=recipe is None) if by_recipe else versions_client(workspace) as client:
         if repair:
             click.echo(repaired(workspace, client, dataset, version))
             return
@@ -180,7 +181,7 @@ def rollback(dataset: str) -> None:
 
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name
-    with client_of(workspace, reads=True, logs=False) as client:
+    with versions_client(workspace) as client:
         current, replaced = aliases.roll_back(client, dataset, partial(moving, workspace, dataset))
     click.echo(f"models:/{versions.model_name(dataset)}@champion is version {current} again (instead of {replaced})")
     write_pointer(workspace, dataset)

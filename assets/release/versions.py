@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from assets.release.copies import bundle_name, destination, failed, home_of_copies, repository
+from assets.release.copies import bundle_name, check_answer, destination, failed, home_of_copies, repository
 from assets.settings import hide_secrets, local_folder
 from xc_core.artifacts import Manifest, sha256_file, verify
-from xc_core.errors import CorruptError, MissingError, first_line
+from xc_core.errors import CorruptError, MissingError, UnavailableError, first_line
 
 if TYPE_CHECKING:
     from mlflow.exceptions import MlflowException
@@ -147,7 +147,8 @@ def download(version: Any) -> Path:
     """Return a local folder with the packed model of a registered version.
 
     Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone, CorruptError if
-    MLflow's description of them is damaged, or is that of another kind of model, StorageError if they cannot be copied.
+    MLflow's description of them is damaged, or is that of another kind of model, StorageError if they cannot be copied,
+    UnavailableError if they come from a tracking server that does not answer.
     """
     from mlflow.exceptions import MlflowException
     from ruamel.yaml import YAMLError
@@ -156,12 +157,13 @@ def download(version: Any) -> Path:
     try:
         copied = destination(uri, dataset_of(version.name), version.version)
         location = (files := repository(uri)).artifact_uri
+        check_answer(files)
         folder = Path(files.download_artifacts("", dst_path=copied))
         return folder / "artifacts" / bundle_name(folder)
-    except (OSError, MlflowException) as error:
+    except (OSError, MlflowException, UnavailableError) as error:
         if copied is not None:
             failed(Path(copied), error)
-        if isinstance(error, MlflowException) and not is_absent(error):
+        if isinstance(error, UnavailableError) or (isinstance(error, MlflowException) and not is_absent(error)):
             raise
         raise MissingError(
             f"no files of {version.name} version {version.version} ({error})",

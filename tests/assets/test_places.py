@@ -180,6 +180,13 @@ def test_a_registry_at_the_address_of_the_tracking_server_is_named_once(
     assert [place.name for place in places(bare, "toy")] == ["MLflow at http://tracking:5000", files]
 
 
+def test_an_address_of_white_space_is_none(bare: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from an empty secret: an MLflow that was never used was named, with a database that does not exist."""
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        monkeypatch.setenv(name, " \n")
+    assert places(bare, "toy") == []
+
+
 def test_a_home_of_dagster_that_was_set_by_hand_counts(bare: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(ROOT / "deploy" / "postgres"))
     assert "Dagster (postgres, set in" in lines(bare)

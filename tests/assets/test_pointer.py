@@ -17,6 +17,7 @@ from assets.release import champions, copies
 from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Released
 from tests.assets.conftest import Store
+from xc_core.artifacts import read_manifest
 from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
 
@@ -187,3 +188,39 @@ def test_a_registry_at_another_address_is_asked_alone_and_once(
     assert found.fetch().is_dir()
     assert not runs.exists()
     assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{runs}"
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["server", "database"])
+def test_without_runs_the_registry_alone_names_the_champion_and_its_files(
+    released: Released, own: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """A server on a machine that had never asked ended with 69, though the registry knew version and files."""
+    (tmp_path / "broken.db").write_text("no database")
+    runs = f"sqlite:///{tmp_path / 'broken.db'}" if broken else "http://127.0.0.1:9"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", runs)
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    (own.state / "champions" / "toy.json").unlink(missing_ok=True)
+    found = champions.champion(own, "toy")
+    assert found is not None and not found.unconfirmed
+    assert read_manifest(found.fetch()).digest() == found.digest
+    assert os.environ["MLFLOW_TRACKING_URI"] == runs
+
+
+def test_a_tracking_server_that_hands_out_the_files_is_called_down(
+    released: Released, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked first, in a short time, and no empty copy stays."""
+    from mlflow import MlflowClient
+
+    down = "http://127.0.0.1:9"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", down)
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(MlflowClient, "get_model_version_download_uri", lambda *_: "mlflow-artifacts:/1/models/m-1")
+    (own.state / "champions" / "toy.json").unlink(missing_ok=True)
+    found = champions.champion(own, "toy")
+    assert found is not None
+    with pytest.raises(UnavailableError, match=f"no answer from MLflow at {down} "):
+        found.fetch()
+    assert not list((own.state / "models" / "toy").iterdir())

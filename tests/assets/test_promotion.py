@@ -438,7 +438,7 @@ def test_doctor_checks_the_champion_without_a_database_of_runs(
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
     assert [(finding.level, finding.text) for finding in health.check()][:3] == [
         ("note", f"no database of runs yet at {tmp_path / 'runs.db'}: no stage was logged"),
-        ("ok", f"MLflow answers at {store.uri}"),
+        ("ok", f"MLflow's registry answers at {store.uri}"),
         ("ok", "champion of toy: version 1, recipe ngame"),
     ]
     assert not (tmp_path / "runs.db").exists()
@@ -676,6 +676,17 @@ def test_a_copy_of_a_project_says_that_its_champion_has_files_of_the_original(
     only_the_first(store)
 
 
+def test_if_the_champion_was_deleted_by_hand_its_registered_versions_are_named(
+    xc: Xc, declared: Registry, fresh: Workspace
+) -> None:
+    """The advice was to release a recipe, which may have to be trained first."""
+    for number in (declared.version(), declared.version(), declared.version()):
+        aliases.set_champion(declared.client, declared.name, number)
+    declared.client.delete_model_version(declared.name, "3")
+    do = f"promote one of the versions 1, 2: xc promote --dataset {declared.dataset} --version N; or "
+    xc("predict", "--dataset", declared.dataset, "falcon").refused(66, f"no champion of {declared.dataset}", do)
+
+
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
 def test_a_new_registry_is_called_new(
     ready: Workspace, xc: Xc, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -714,6 +725,23 @@ def test_a_command_that_only_asks_the_registry_makes_no_database_of_runs(
 
 
 # without a server
+
+
+def test_without_runs_a_registered_version_is_promoted_and_rolled_back(
+    xc: Xc, project: Workspace, store: Store, released: Released, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way back from a bad champion was closed while the server of runs was down, which neither needs."""
+    other = store.client.create_model_version("xc-toy", store.client.get_model_version("xc-toy", "1").source).version
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", UNREACHABLE)
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", store.uri)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    promoted = xc("promote", "--dataset", "toy", "--version", other, "--reason", "a test")
+    assert promoted.out == f"models:/xc-toy@champion is version {other}\n"
+    assert xc("rollback", "--dataset", "toy").out.startswith("models:/xc-toy@champion is version 1 again")
+    found = f"no answer from MLflow at {UNREACHABLE}"
+    for command in (["promote", "--recipe", "ngame"], ["delete", "--version", other], ["lineage", 1]):
+        xc(*command, "--dataset", "toy").refused(69, found, "set MLFLOW_TRACKING_URI")
+    only_the_first(store)
 
 
 @pytest.mark.parametrize(
@@ -762,3 +790,25 @@ def test_without_a_server_doctor_reports_a_fault(xc: Xc, no_server: Workspace, m
     ended = xc("doctor")
     assert ended.code == 78
     assert f"fault  found no answer from MLflow at {UNREACHABLE}" in ended.out
+
+
+def test_doctor_names_runs_and_registry_each_with_its_address(
+    released: Released, project: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry was not named; a server of runs that was down hid the champions."""
+    runs = f"sqlite:///{tmp_path / 'runs.db'}"
+    database.made(runs)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    for tracking, registry, expected in (
+        (runs, store.uri, ["ok", "ok", "ok"]),
+        (UNREACHABLE, store.uri, ["fault", "ok", "ok"]),
+        (store.uri, UNREACHABLE, ["ok", "fault"]),
+    ):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking)
+        monkeypatch.setenv("MLFLOW_REGISTRY_URI", registry)
+        first, second, *others = [f for f in health.check() if not f.text.startswith("packed model")]
+        assert [finding.level for finding in (first, second, *others)] == expected
+        for finding, subject, address in ((first, "MLflow", tracking), (second, "MLflow's registry", registry)):
+            bad = f"found no answer from MLflow at {address} "
+            assert finding.text.startswith(bad if address == UNREACHABLE else f"{subject} answers at {address}")
+        assert [finding.text for finding in others] == ["champion of toy: version 1, recipe ngame"][: len(others)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import dagster as dg
@@ -73,3 +74,12 @@ def test_dagster_stores_the_name_of_the_variable_not_the_address(
     assert "MLFLOW_TRACKING_URI" in stored
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert resources(workspace.root)["tracking"].uri == mlflow_settings(workspace.root).uri  # type: ignore[attr-defined]
+
+
+def test_dagster_stores_no_password_of_an_address_that_ends_with_a_line_break(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the file of a secret: the address differed from the one that is used, which was stored in its place."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://mlflow:hidden@db/mlflow\n")
+    assert resources(workspace.root)["tracking"].uri == dg.EnvVar("MLFLOW_TRACKING_URI")  # type: ignore[attr-defined]
+    assert os.environ["MLFLOW_TRACKING_URI"] == "postgresql://mlflow:hidden@db/mlflow", "which Dagster reads then"

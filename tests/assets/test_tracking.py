@@ -42,6 +42,7 @@ from assets.shown import SHOWN
 from assets.tracking import (
     DataVersion,
     StageRun,
+    asking_registry,
     connect,
     curves,
     experiment_id,
@@ -605,6 +606,12 @@ def test_a_server_that_does_not_answer_is_waited_for_aloud_and_for_a_short_time(
         ("Failed to upload x to b/x: An error occurred (403) when calling the PutObject operation: Forbidden",
          "a refusal by the S3", "set AWS_ACCESS_KEY_ID "),
         ("Unable to locate credentials", "a refusal by the S3", "set AWS_ACCESS_KEY_ID "),
+        ("An error occurred (ExpiredToken) when calling the PutObject operation: The provided token has expired.",
+         "a refusal by the S3", "renew the login: AWS_ACCESS_KEY_ID, "),
+        ("The SSO session associated with this profile has expired or is otherwise invalid.",
+         "a refusal by the S3", "renew the login: AWS_ACCESS_KEY_ID, "),
+        ("An error occurred (RequestTimeTooSkewed) when calling the PutObject operation: The difference is too large",
+         "a refusal by the S3", "set the clock of this machine; "),
         ("Failed to upload x to b/x: An error occurred (NoSuchBucket) when calling the PutObject operation",
          "no bucket in the S3", "create it, or fix XC_MLFLOW_ARTIFACTS"),
         ('Could not connect to the endpoint URL: "http://s3:1/b"', "no answer from the S3", "start the store, "),
@@ -831,7 +838,9 @@ def test_a_database_that_another_program_has_locked_is_called_so(
     refused, lines = OperationalError("SELECT 1", None, Exception("database is locked")), list[str]()
     with pytest.raises(UnavailableError, match="is locked") as caught, answering("sqlite:////no/mlflow.db"):
         raise refused
-    assert caught.value.do.startswith("wait for the end of the other program, or end it; the artefacts are complete")
+    assert caught.value.do.startswith(
+        "wait for the end of the other program, or end it; then run the same command or job again"
+    )
     file = Path(shutil.copy(store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db"))
     monkeypatch.setattr(waiting, "_QUIET_SECONDS", 0.01)
     monkeypatch.setattr(waiting, "report", lines.append)
@@ -843,3 +852,19 @@ def test_a_database_that_another_program_has_locked_is_called_so(
         does, why = ("waiting for", f", which {name} has locked") if name else ("opening", "")
         assert lines == [f"{does} MLflow's database at {sqlite_address(file)}?timeout=1{why}"]
     connect(store.uri, store.lock)
+
+
+@pytest.mark.parametrize("name", ["tracking", "registry"])
+def test_a_database_that_is_down_is_tried_for_as_long_as_a_server(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow tries it for 100 seconds, in which `xc predict` does not answer with the last known champion either."""
+    uri, slept = f"sqlite:///{tmp_path}", list[float]()  # a folder cannot be opened
+    monkeypatch.setattr("time.sleep", slept.append)
+    with pytest.raises(UnavailableError):
+        if name == "tracking":
+            connect(uri, tmp_path / "lock")
+        else:
+            with asking_registry(uri, tmp_path / "lock"):
+                pass
+    assert 5 < sum(slept) < 15

@@ -18,6 +18,7 @@ from xc_core.chain.context import Context
 from xc_core.chain.costs import read_costs
 from xc_core.errors import MovedError
 from xc_core.train.checkpoint import Checkpoints
+from xc_core.train.loop import _Run
 from xc_core.train.state import Position
 
 
@@ -156,17 +157,23 @@ def test_a_training_whose_project_is_moved_ends_after_the_next_checkpoint_and_re
     """It went on to its end, perhaps for hours, and wrote its checkpoints into a new folder at the old place."""
     save, saves, new = Checkpoints.save, list[int](), tmp_path / "new"
 
-    def moving(self: Checkpoints, task: Any, position: Position, *given: Any, **named: Any) -> None:
+    def saving(self: Checkpoints, task: Any, position: Position, *given: Any, **named: Any) -> None:
         save(self, task, position, *given, **named)
         saves.append(position.step)
-        if len(saves) == 2:
+
+    def moving(self: _Run, reads: bool) -> bool:
+        if len(saves) == 2 and copied.root.exists():
             copied.root.rename(new)
+        return due(self, reads)
 
     monkeypatch.setenv("XC_CHECKPOINT_SECONDS", "-1")
-    monkeypatch.setattr(Checkpoints, "save", moving)
+    monkeypatch.setattr(Checkpoints, "save", saving)
+    due = _Run._save_due
+    monkeypatch.setattr(_Run, "_save_due", moving)
     with pytest.raises(MovedError, match="inputs of encoder that changed during the run, which are gone"):
         run_stage(copied, "encoder", "toy", "ngame", force=True)
     assert saves == [1, 2]
+    assert not copied.root.exists(), "no checkpoint is written at the old place"
     run_stage(Workspace(new), "encoder", "toy", "ngame", force=True)
     assert saves[2] == 3, "after the last checkpoint before the move"
 

@@ -11,16 +11,19 @@ import numpy as np
 import pytest
 
 from tests.bounded import bounded, scratch
-from tests.cli.conftest import Xc
+from tests.cli.conftest import Xc, entry, offered
 from tests.conftest import make_workspace
 from tests.stages.halves import open_corpus
 from xc_core.artifacts import read_made
 from xc_core.chain import Workspace, run_stage
+from xc_core.cli.champions import champion_recipe
 from xc_core.data import label_file
 from xc_core.data.checks import Allowed
 from xc_core.data.formats import ReadOptions
 from xc_core.data.label_file import read_labels
-from xc_core.errors import DataError
+from xc_core.errors import DataError, UnavailableError
+from xc_core.infer.champion import Champion
+from xc_core.lifecycle.add_labels import Added
 
 
 @pytest.mark.parametrize(
@@ -110,9 +113,56 @@ def test_the_command_names_its_models_and_xc_status_ends_with_0(
     ended = xc("add-labels", new, "--dataset", "toy", "--recipe", "ngame")
     assert ended.code == 0, ended.err
     assert "toy: 2 new labels, in ngame;" in ended.out
-    following = "next: xc promote --dataset toy --recipe ngame, if the champion is to know them too"
+    following = "next: xc promote --dataset toy --recipe ngame, if one is to be served (ngame)"
     assert ended.out.splitlines()[1:] == [following]
     assert xc("status", "--dataset", "toy", "--recipe", "ngame").code == 0
     assert "N1" in xc("predict", "--dataset", "toy", "--recipe", "ngame", "meadow grass").out
     assert read_made(copied.folder("scores", "toy", "ngame")).facts["extended_from"]
     xc("add-labels", tmp_path / "none.txt", "--dataset", "toy").refused(66, "no file")
+
+
+@pytest.mark.parametrize(
+    ("served", "options", "advice"),
+    [
+        ("b", [], "{promote} b, so that the served model knows them"),
+        ("c", [], "{train}, then {promote} c, so that the served model knows them"),
+        ("b", ["--recipe", "a"],
+         "xc add-labels FILE --dataset toy --recipe b, then {promote} b, so that the served model knows them"),
+        ("gone", [], "xc train --dataset toy --recipe gone, then {promote} gone, so that the served model knows them"),
+        ("", [], "{promote} NAME, if one is to be served (a, b)"),
+        (None, [], "{promote} NAME, with the recipe that is served (a, b)"),
+    ],
+    ids=["extended", "left out", "not asked for", "deleted", "none", "unknown"],
+)  # fmt: skip
+def test_one_line_says_how_the_served_model_comes_to_know_them(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, served: str | None, options: list[str], advice: str
+) -> None:
+    """Each extended recipe had a line that promotes it; done in turn, the last one would have served."""
+    for name in ("a", "b", "c"):
+        fresh.params.declare_experiment("toy", name, "ngame", {})
+    extended = options[1:] or ["a", "b"]
+    monkeypatch.setattr("xc_core.lifecycle.add_labels.add_labels", lambda *_: Added(2, extended))
+    monkeypatch.setattr("xc_core.cli.add_labels.champion_recipe", lambda *_: served)
+    commands = {"promote": "xc promote --dataset toy --recipe", "train": fresh.params.train_command("toy", "c")}
+    ended = xc("add-labels", "new.csv", "--dataset", "toy", *options)
+    assert ended.out.splitlines()[1:] == ["next: " + advice.format(**commands)]
+
+
+def test_the_recipe_of_the_champion_is_that_of_its_version_or_of_its_files(
+    own: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = own.folder("model", "toy", "ngame")
+
+    def serves(answer: Any) -> str | None:
+        offered(monkeypatch, "xc.champions", entry("a", answer))
+        return champion_recipe(own, "toy")
+
+    def down(*_: Any) -> None:
+        raise UnavailableError("no answer", expected="one", do="wait")
+
+    assert serves(lambda *_: None) == ""
+    assert serves(down) is None
+    assert serves(lambda *_: Champion("1", "", down, recipe="dpr")) == "dpr", "no file is copied for that"
+    assert serves(lambda *_: Champion("1", "", lambda: folder)) == "ngame"
+    assert serves(lambda *_: Champion("1", "", lambda: folder / "gone")) is None
+    assert serves(lambda *_: Champion("1", "", down)) is None

@@ -94,6 +94,41 @@ def known(xc: Xc, own: Workspace, tmp_path: Path, known_once: Path) -> Workspace
     return own
 
 
+def test_a_dry_run_shows_what_would_be_deleted_and_changes_nothing(xc: Xc, known: Workspace) -> None:
+    """Trained artefacts were deleted unannounced; what is shown first is what is deleted then."""
+    draw(known.open(Corpus, "toy"), "toy", known.home("toy") / ACCEPTANCE)
+    before = {path: path.stat().st_mtime_ns for path in known.root.rglob("*") if "lock" not in path.parts}
+    named = ("--document", UID, "--label", LABEL)
+    shown = xc("forget", *TOY, *named, "--dry-run")
+    assert shown.code == 0, shown.err
+    lines = shown.out.splitlines()
+    assert lines[0] == "toy: would forget 1 document and 1 label"
+    assert lines[-1] == "nothing was deleted; without --dry-run the command deletes it"
+    now = {path: path.stat().st_mtime_ns for path in known.root.rglob("*") if "lock" not in path.parts}
+    assert {path for path in {*before, *now} if before.get(path) != now.get(path)} <= {known.state}
+    done = xc("forget", *TOY, *named)
+    deleted = [
+        line.strip() for line in done.out.splitlines() if line.startswith("  data/") or line.startswith("  .xc/")
+    ]
+    assert deleted == [line.split(" MB  ")[1] for line in lines if " MB  " in line]
+    for part in ("acceptance set: ", "  xc train "):
+        assert [line.split(" removed")[0] for line in done.out.splitlines() if line.startswith(part)] == [
+            line.split(" would")[0] for line in lines if line.startswith(part)
+        ]
+
+
+def test_a_dry_run_names_documents_that_go_with_their_last_label(xc: Xc, own: Workspace) -> None:
+    labels_of: dict[str, set[str]] = {}
+    for uid, label in Tables.of(own.open(Corpus, "toy")).pairs.select("doc", "label").iter_rows():
+        labels_of.setdefault(uid, set()).add(label)
+    named = min(labels_of.values(), key=lambda labels: (len(labels), sorted(labels)))
+    lost = sum(labels <= named for labels in labels_of.values())
+    command = ("forget", *TOY, *(part for label in sorted(named) for part in ("--label", label)), "--dry-run")
+    xc(*command).refused(77, f"{lost} documents that would have no label")
+    assert f"not named, but without any other label: {lost} documents (" in xc(*command, "--with-documents").out
+    assert own.folder("model", "toy", "ngame").is_dir()
+
+
 def test_nothing_in_the_project_holds_it_any_more(xc: Xc, known: Workspace) -> None:
     words = (UID, TEXT, LABEL, NAME)
     before = holding(known.root, *words)

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import polars as pl
 import pytest
 
 from xc_core.cli.tables import metrics_table, show_leaderboard
@@ -17,13 +18,14 @@ def row(recipe: str, figure: float, p_value: float | None) -> dict[str, Any]:
     return {"recipe": recipe, **figures, **costs, **given}
 
 
-MARKDOWN = "# toy\n\n" + markdown([row("a-recipe-with-a-long-name", 61.5, None), row("b", 5.25, 0.25)])
+ROWS = [row("a-recipe-with-a-long-name", 61.5, None), row("b", 5.25, 0.25)]
+MARKDOWN = "# toy\n\n" + markdown(ROWS)
 
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """Return the lines of each printed table."""
-    workspace = SimpleNamespace(open=lambda *_: SimpleNamespace(text=MARKDOWN))
+    workspace = SimpleNamespace(open=lambda *_: SimpleNamespace(rows=pl.DataFrame(ROWS)))
     show_leaderboard(cast(Any, workspace), "toy")
     blocks = [block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n")]
     assert (blocks[0], len(blocks[-1])) == (["# toy"], 1), "the title comes first, the explanation last"

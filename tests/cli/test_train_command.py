@@ -81,6 +81,23 @@ def test_all_recipes_end_with_the_leaderboard_if_one_was_evaluated(
     assert ran == shown
 
 
+def test_all_recipes_end_at_once_if_the_project_is_moved_and_leave_nothing_at_its_old_place(
+    xc: Xc, fresh: Workspace, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each recipe failed in turn, and left its locks in a new folder."""
+    new, trained = tmp_path_factory.mktemp("elsewhere") / "project", list[str]()
+
+    def train(workspace: Workspace, wanted: Any) -> None:
+        trained.append(wanted.recipe)
+        fresh.root.rename(new)
+
+    monkeypatch.setattr("xc_core.cli.train._declare_and_run", train)
+    ended = xc("train", *TOY, "--recipe", "all", "--until", "tokens")
+    assert ended.code == 66 and f"xc: found no folder {fresh.root} any more\n" in ended.err
+    assert trained == RECIPES.names()[:1]
+    assert not fresh.root.exists()
+
+
 def test_all_recipes_are_no_variant_of_one(xc: Xc, fresh: Workspace) -> None:
     xc("train", "--dataset", "toy", "--recipe", "v1").refused(78, "recipe 'v1'", "--base KNOWN")
     xc("train", "--dataset", "toy", "--recipe", "all", "--base", "ngame").refused(64, "--recipe all", "drop --base")

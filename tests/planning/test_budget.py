@@ -116,6 +116,12 @@ def test_epochs_of_both_trainings_are_scaled_alike_to_fit(ready: Workspace, step
     assert set(steps) == {"encoder", "classifier"}
 
 
+def test_whoever_gave_a_budget_is_not_told_to_give_one(ready: Workspace, steps: list[str], lines: list[str]) -> None:
+    """``--budget 3h`` was advised also after ``--budget 3h``."""
+    budget.scaled_epochs(ready, experiment_of(ready), whole_seconds(ready) / 2)
+    assert lines[-1] == "budget: a larger --budget trains more of the epochs, --budget none all of them"
+
+
 def test_encoding_and_scores_that_take_time_are_taken_from_the_budget(
     ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:

@@ -23,7 +23,7 @@ from xc_core.serve import server as server_module
 from xc_core.serve.guard import Guard
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
-from xc_core.serve.questions import parsed
+from xc_core.serve.questions import _nearest, parsed
 from xc_core.serve.server import Address
 
 
@@ -121,6 +121,12 @@ def test_the_page_offers_a_dial_only_if_it_changes_something(start: Start, diall
         ({"text": "a", "tail": "1"}, 422, "'1' as tail"),
         ({"text": "a", "exclude": ["falcon"]}, 422, "unknown label 'falcon' in exclude"),
         ({"text": "a", "only": ["nothing"]}, 422, "unknown label 'nothing' in only"),
+        ({"text": "a", "only": ["L1", "l2"]}, 422, "unknown label 'l2' in only (nearest: 'L2')"),
+        ({"text": "a", "exclude": [" L3"]}, 422, "unknown label ' L3' in exclude (nearest: 'L3')"),
+        ({"text": "a", "only": ["L1x"]}, 422, "unknown label 'L1x' in only (nearest: 'L1')"),
+        ({"text": "a", "only": ["1L"]}, 422, "unknown label '1L' in only (nearest: 'L1')"),
+        ({"text": "a", "only": ["M4"]}, 422, "unknown label 'M4' in only (nearest: 'L4')"),
+        ({"text": "a", "only": ["5"]}, 422, "unknown label '5' in only (nearest: 'L5')"),
         ({"text": "a", "only": []}, 422, "an empty list as only"),
         ({"text": "a", "only": "L1"}, 422, "'L1' as only"),
         ({"text": "x" * 100_001}, 413, "100,001 characters in text"),
@@ -131,6 +137,16 @@ def test_the_page_offers_a_dial_only_if_it_changes_something(start: Start, diall
 def test_what_cannot_be_answered_is_refused(running: Running, question: Any, status: int, found: str) -> None:
     running.refused(status, found, **question)
     assert running.metric(f'xc_requests_total{{path="/predict",status="{status}"}}') == 1
+
+
+@pytest.mark.parametrize("uid", ["x" * 100, "x" * 1_000_000])
+def test_near_labels_are_found_in_a_time_that_does_not_depend_on_how_many_there_are(uid: str) -> None:
+    """All requests wait meanwhile."""
+    ids = {f"http://example.org/labels/{number}": number for number in range(300_000)}
+    started = time.process_time()
+    assert _nearest(uid, ids) == ""
+    assert _nearest("http://example.org/lables/77", ids) == " (nearest: 'http://example.org/labels/77')"
+    assert time.process_time() - started < 0.2
 
 
 def test_an_empty_list_of_texts_is_not_split_into_several_requests(running: Running) -> None:

@@ -111,14 +111,28 @@ class Workspace:
     def scratch(self, kind: str, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the place of a stage's untracked files; ``kind`` is run (checkpoints), lock or cost."""
         name = dataset if STAGES[stage].scope == "dataset" or recipe is None else f"{dataset}_{recipe}"
-        return self.state / kind / f"{stage}@{name}"
+        return self.lock(f"{stage}@{name}") if kind == "lock" else self.state / kind / f"{stage}@{name}"
+
+    def lock(self, name: str) -> Path:
+        """Return the file of a lock of the project.
+
+        Raises MissingError if the project was moved or deleted since the command began: whoever takes the lock would
+        make its folder again at the old place.
+        """
+        if not self.root.is_dir():
+            raise MissingError(
+                f"no folder {self.root} any more",
+                expected="the project, which was moved or deleted since this command began",
+                do="run the same command again where the project is now",
+            )
+        return self.state / "lock" / name
 
     def write(self, path: Path, content: str) -> None:
         """Write a small file that several processes may write at the same time.
 
         Raises StorageError if the disk is full or not writable.
         """
-        with locked(self.state / "lock" / "files", "a write of settings or timings", patience=_WRITE_SECONDS):
+        with locked(self.lock("files"), "a write of settings or timings", patience=_WRITE_SECONDS):
             artifacts.write_file(path, content)
 
     def made(self, stage: str, dataset: str, recipe: str | None = None) -> Made:
@@ -147,7 +161,7 @@ def training(workspace: Workspace, dataset: str, recipe: str) -> Iterator[None]:
     Raises BusyError while another process does, or runs a stage of it: a change of settings would discard its result.
     """
     checked_name("recipe", recipe)
-    with locked(workspace.state / "lock" / f"train@{dataset}_{recipe}", f"a training of {dataset}/{recipe}"):
+    with locked(workspace.lock(f"train@{dataset}_{recipe}"), f"a training of {dataset}/{recipe}"):
         for stage in versioned_stages("experiment"):
             with locked(workspace.scratch("lock", stage.name, dataset, recipe), f"{stage.name} of {dataset}/{recipe}"):
                 pass
@@ -160,4 +174,4 @@ def at_rest(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
 
 
 def _makers_lock(workspace: Workspace, dataset: str) -> Path:
-    return workspace.state / "lock" / f"makers@{dataset}"
+    return workspace.lock(f"makers@{dataset}")

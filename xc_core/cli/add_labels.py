@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from xc_core.chain import Workspace
+from xc_core.cli.champions import champion_recipe
 from xc_core.cli.options import dataset_option, device_option
 from xc_core.cli.tables import REFRESH, show_next
 from xc_core.visible import counted
@@ -33,5 +34,26 @@ def command(file: Path, dataset: str, recipe: str | None) -> None:
     click.echo(f"{dataset}: {counted(added.labels, 'new label')}, in {models}; {time.monotonic() - start:.1f} s")
     if not added.recipes:
         show_next(workspace, dataset, REFRESH)
-    for name in added.recipes:
-        click.echo(f"next: xc promote --dataset {dataset} --recipe {name}, if the champion is to know them too")
+    else:
+        click.echo(f"next: {_release_advice(workspace, dataset, added.recipes, everywhere=recipe is None)}")
+
+
+def _release_advice(workspace: Workspace, dataset: str, recipes: list[str], *, everywhere: bool) -> str:
+    """Return how the served model comes to know the new labels, which the models of ``recipes`` know.
+
+    ``everywhere`` is True if they were to be added to every model: then one that lacks them cannot be extended.
+    """
+    served, names = champion_recipe(workspace, dataset), ", ".join(recipes)
+    promote = f"xc promote --dataset {dataset} --recipe"
+    if served is None:
+        return f"{promote} NAME, with the recipe that is served ({names})"
+    if not served:
+        return f"{promote} {recipes[0] if len(recipes) == 1 else 'NAME'}, if one is to be served ({names})"
+    if served in recipes:
+        return f"{promote} {served}, so that the served model knows them"
+    first = f"xc add-labels FILE --dataset {dataset} --recipe {served}"
+    if served not in workspace.params.recipes(dataset):
+        first = f"xc train --dataset {dataset} --recipe {served}"
+    elif everywhere:
+        first = workspace.params.train_command(dataset, served)
+    return f"{first}, then {promote} {served}, so that the served model knows them"

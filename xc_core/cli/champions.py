@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xc_core.chain import Workspace
-from xc_core.errors import MissingError, UsageError
+from xc_core.errors import MissingError, UsageError, XCError
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion, Source
@@ -59,3 +59,19 @@ def _packed(workspace: Workspace, dataset: str, recipe: str) -> Path:
             f"note: this model is out of date ({state.why} since it was packed). Rebuild it: {rebuild}", err=True
         )
     return workspace.folder("model", dataset, recipe)
+
+
+def champion_recipe(workspace: Workspace, dataset: str) -> str | None:
+    """Return the recipe of the champion, empty if there is no champion, None if nobody can tell."""
+    from xc_core.infer.bundle import ModelFacts
+
+    try:
+        champion = _champion(workspace, dataset)
+    except MissingError:
+        return ""
+    except XCError:
+        return None
+    try:
+        return champion.recipe or ModelFacts.read(champion.fetch()).recipe
+    except (XCError, OSError, ValueError, LookupError, TypeError):  # files that are gone or damaged
+        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Final
 
 import click
@@ -72,42 +71,32 @@ def _cell(value: float | None) -> str:
 
 def show_leaderboard(workspace: Workspace, dataset: str) -> None:
     """Print the tables of a leaderboard, aligned and no wider than a terminal."""
-    from xc_core.metrics.leaderboard import Leaderboard
+    from xc_core.metrics.leaderboard import Leaderboard, explanation, tables
 
-    click.echo(printable(narrowed(workspace.open(Leaderboard, dataset).text)))
+    rows = workspace.open(Leaderboard, dataset).rows.to_dicts()
+    lines = [f"# {dataset}", ""]
+    for heading, cells in tables(rows).items():
+        lines += [f"## {heading}", "", *_aligned(cells), ""]
+    click.echo(printable("\n".join([*lines, explanation(rows)])))
 
 
-def narrowed(text: str, width: int = _WIDTH) -> str:
-    """Return Markdown with aligned columns; a table that is wider than ``width`` becomes several.
+def _aligned(cells: list[list[str]], width: int = _WIDTH) -> list[str]:
+    """Return the lines of a table with aligned columns; one that is wider than ``width`` becomes several.
 
-    Each of these has the first column, by which a reader finds the row.
+    Each of these has the first column, by which a reader finds the row. All are tables of Markdown too.
     """
-    lines: list[str] = []
-    for is_table, group in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
-        block = list(group)
-        lines += _tables([_cells(line) for line in block], width) if is_table else block
-    return "\n".join(lines)
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def _tables(rows: list[list[str]], width: int) -> list[str]:
-    """Return the lines of the tables that ``rows`` become; the second row is Markdown's ruler."""
-    (name, *columns) = [_padded(cells) for cells in zip(*rows, strict=True)]
+    name, *columns = [_padded(column, number > 0) for number, column in enumerate(zip(*cells, strict=True))]
     blocks = [[name]]
     for column in columns:
         if len(blocks[-1]) > 1 and sum(len(padded[0]) + 3 for padded in (*blocks[-1], column)) >= width:
             blocks.append([name])
         blocks[-1].append(column)
-    tables = [["| " + " | ".join(cells) + " |" for cells in zip(*block, strict=True)] for block in blocks]
+    tables = [["| " + " | ".join(line) + " |" for line in zip(*block, strict=True)] for block in blocks]
     return [line for number, table in enumerate(tables) for line in ([""] if number else []) + table]
 
 
-def _padded(cells: Sequence[str]) -> list[str]:
-    """Return the cells of a column with the same width; numbers are aligned to the right."""
-    head, ruler, *values = cells
-    width, right = max(map(len, (head, "---:", *values))), ruler.endswith(":")
-    line = "-" * (width - right) + ":" * right
-    return [line if cell is ruler else cell.rjust(width) if right else cell.ljust(width) for cell in cells]
+def _padded(cells: Sequence[str], right: bool) -> list[str]:
+    """Return the cells of a column with the same width, and the ruler of Markdown after the first."""
+    width = max(map(len, ("---:", *cells)))
+    head, *values = [cell.rjust(width) if right else cell.ljust(width) for cell in cells]
+    return [head, "-" * (width - right) + ":" * right, *values]

@@ -101,6 +101,8 @@ def _train_all(workspace: Workspace, request: _Request) -> None:
         try:
             _train_one(workspace, replace(request, recipe=name, base=name))
         except XCError as error:
+            if not workspace.root.is_dir():  # moved or deleted: the others would fail too
+                raise
             failed[name] = error
             report(f"{name}: found {error.found}; continuing with the other recipes")
     if request.until in _AFTER and len(failed) < len(RECIPES.names()):

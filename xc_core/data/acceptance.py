@@ -136,22 +136,37 @@ class AcceptanceSet:
         Documents with one of ``texts`` go too: those of a given file have other uids than in the corpus. White space
         and Unicode form do not count. The set stays as it is if it has none of these.
         """
-        label_uids = self.labels.filter(~pl.col("uid").is_in(labels))["uid"].to_list()
-        deleted_texts = set(map(_plain, texts))
-        has_deleted_text = pl.Series([_plain(text) in deleted_texts for text in self.texts], dtype=pl.Boolean)
-        remaining = self.documents.filter(~(pl.col("uid").is_in(documents) | has_deleted_text))
+        remaining, label_uids = self._remaining(documents, labels, texts)
         if (len(remaining), len(label_uids)) == (len(self), len(self.labels)):
             return self  # a new version would forget which champions were the best on this one
         return self._write(self.folder, replace(self.facts, version=self.facts.version + 1), remaining, label_uids)
+
+    def leaving(self, documents: list[str], labels: list[str], texts: Iterable[str] = ()) -> int:
+        """Return how many documents ``without`` would delete."""
+        return len(self) - len(_labelled(*self._remaining(documents, labels, texts)))
+
+    def _remaining(
+        self, documents: list[str], labels: list[str], texts: Iterable[str]
+    ) -> tuple[pl.DataFrame, list[str]]:
+        """Return the documents and the uids of the labels that are neither named nor have one of ``texts``."""
+        label_uids = self.labels.filter(~pl.col("uid").is_in(labels))["uid"].to_list()
+        deleted_texts = set(map(_plain, texts))
+        has_deleted_text = pl.Series([_plain(text) in deleted_texts for text in self.texts], dtype=pl.Boolean)
+        return self.documents.filter(~(pl.col("uid").is_in(documents) | has_deleted_text)), label_uids
 
     def _write(
         self, folder: Path, facts: AcceptanceFacts, documents: pl.DataFrame, label_uids: list[str]
     ) -> AcceptanceSet:
         """Write ``documents`` with the labels ``label_uids`` only, without documents that have none; open the set."""
-        known_labels = pl.col("labels", "filtered").list.eval(pl.element().filter(pl.element().is_in(label_uids)))
-        documents = documents.with_columns(known_labels).filter(pl.col("labels").list.len() > 0)
+        documents = _labelled(documents, label_uids)
         write_set(folder, facts, documents, self.labels.filter(pl.col("uid").is_in(label_uids)))
         return AcceptanceSet.open(folder)
+
+
+def _labelled(documents: pl.DataFrame, label_uids: list[str]) -> pl.DataFrame:
+    """Return the documents with the labels ``label_uids`` only, without documents that have none."""
+    known_labels = pl.col("labels", "filtered").list.eval(pl.element().filter(pl.element().is_in(label_uids)))
+    return documents.with_columns(known_labels).filter(pl.col("labels").list.len() > 0)
 
 
 def draw(corpus: Corpus, dataset: str, folder: Path) -> AcceptanceSet:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import polars as pl
 
@@ -44,6 +44,12 @@ class ModelFacts:
     max_drop: float
     """Points of P@5 by which the model may be below the champion and still replace it."""
 
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the facts of the model at ``folder``, which is not verified."""
+        content: dict[str, Any] = json.loads((folder / _CONTENT).read_text("utf-8"))
+        return cls(**{fact.name: content[fact.name] for fact in fields(cls)})
+
 
 @dataclass(frozen=True)
 class Model:
@@ -63,9 +69,8 @@ class Model:
         and for one that another release packed in a way that this one cannot read.
         """
         digest = artifacts.verify(folder, kind=cls.kind).digest()
-        content: dict[str, Any] = json.loads((folder / _CONTENT).read_text("utf-8"))
         with _refuse_unknown_settings(folder):
-            facts = ModelFacts(**{fact.name: content[fact.name] for fact in fields(ModelFacts)})
+            facts = ModelFacts.read(folder)
         if dataset and facts.dataset != dataset:
             raise RefusedError(
                 f"a model of the dataset {bare(facts.dataset)}, {folder}",

@@ -26,6 +26,8 @@ class Champion:
     """Command that repairs its files; empty if the messages about damaged files already say what to do."""
     dataset: str = ""
     """Dataset that the model must be of; empty for any. MLflow registers any model under any name."""
+    recipe: str = ""
+    """Recipe that it was registered with; empty if only its files tell."""
     unconfirmed: str = ""
     """Why nobody could tell whether this is still the champion, as it was before; empty if it is."""
 

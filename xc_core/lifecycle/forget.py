@@ -50,6 +50,63 @@ class Forgotten:
     """Places that may still hold it."""
 
 
+@dataclass(frozen=True)
+class Preview:
+    """What ``forget`` would do."""
+
+    documents: list[str]
+    labels: list[str]
+    unlabelled: list[str]
+    """The documents among them that nobody named: they would have no label."""
+    paths: list[Path]
+    """Artefacts, kept files and caches that would be deleted."""
+    accepted: int
+    """Documents that would leave the acceptance set."""
+    copies: list[str]
+    """Documents with the text of a forgotten one, which would stay."""
+    recipes: list[str]
+    """Recipes that would have to be trained again."""
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """What is to be forgotten of a dataset, what remains, and the settings with which that is read."""
+
+    documents: list[str]
+    labels: list[str]
+    unlabelled: list[str]
+    tables: Tables
+    config: IngestConfig
+
+    @property
+    def copies(self) -> list[str]:
+        return self.tables.copies(self.documents)
+
+
+def preview(
+    workspace: Workspace, dataset: str, documents: list[str], labels: list[str], *, with_documents: bool = False
+) -> Preview:
+    """Return what ``forget`` would remove and delete; raise what it would raise before that. Nothing is deleted.
+
+    A stage of the dataset may run meanwhile.
+    """
+    workspace.params.dataset(dataset)
+    documents, labels, command = _command_of(documents, labels, with_documents=with_documents)
+    recipes = workspace.params.recipes(dataset)
+    with scratch(workspace, dataset) as staging:
+        if incoming.interrupted(workspace, dataset, command):
+            report("forget: all was removed when the last xc forget was stopped; the same command again completes it")
+            return Preview(documents, labels, [], [], 0, [], recipes)
+        _check_inbox(workspace.home(dataset) / INBOX, dataset)
+        chosen = _selection(workspace, staging, dataset, documents, labels, with_documents=with_documents)
+        accepted = 0
+        with suppress(CorruptError, MissingError):  # a damaged set is deleted
+            present = AcceptanceSet.open(workspace.home(dataset) / ACCEPTANCE)
+            accepted = present.leaving(chosen.documents, labels, chosen.tables.texts(chosen.documents))
+        paths = _derived_paths(workspace, dataset)
+    return Preview(chosen.documents, labels, chosen.unlabelled, paths, accepted, chosen.copies, recipes)
+
+
 def forget(
     workspace: Workspace, dataset: str, documents: list[str], labels: list[str], *, with_documents: bool = False
 ) -> Forgotten:
@@ -61,45 +118,66 @@ def forget(
     cannot be deleted.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
-    documents, labels = (list(dict.fromkeys(uids)) for uids in (documents, labels))  # each counts once
-    command = hashlib.sha256(json.dumps([documents, labels, with_documents]).encode()).hexdigest()
+    documents, labels, command = _command_of(documents, labels, with_documents=with_documents)
     with scratch(workspace, dataset) as staging:
         if incoming.interrupted(workspace, dataset, command):
             return _finished_result(workspace, dataset, documents, labels)
         _check_inbox(workspace.home(dataset) / INBOX, dataset)
         with at_rest(workspace, dataset):
             pass  # reported before the dataset is read and written again
-        settings = workspace.params.dataset(dataset).corpus
-        corpus = present_corpus(workspace, dataset, staging)
-        tables = Tables.of(corpus, raw_source(workspace, dataset))
-        _check_known(workspace, dataset, "document", documents, tables.documents["uid"].to_list())
-        _check_known(workspace, dataset, "label", labels, tables.labels["uid"].to_list())
-        unlabelled = set(tables.unlabelled())
-        remaining = tables.without(documents, labels)
-        if lost := [uid for uid in remaining.unlabelled() if uid not in unlabelled]:
-            if not with_documents and "empty-labels" not in settings.allow:
-                raise _unlabelled_error(lost)
-            documents = documents + lost if with_documents else documents
-            remaining = tables.without(documents, labels)
-        given = validation_given(workspace, corpus, dataset)
-        config = written(workspace, staging, dataset, remaining, _config(settings, remaining, validation_given=given))
-        uids = frozenset((*documents, *labels))
+        chosen = _selection(workspace, staging, dataset, documents, labels, with_documents=with_documents)
+        documents, uids = chosen.documents, frozenset((*chosen.documents, *labels))
         with at_rest(workspace, dataset):  # a stage that ends after the deletion would keep what it made of them
             unrecorded = dvc_lock.forget(workspace, dataset)  # first, because it can fail
             folder = workspace.home(dataset) / ACCEPTANCE
-            accepted = _forget_accepted(folder, documents, labels, tables.texts(documents))
+            accepted = _forget_accepted(folder, documents, labels, chosen.tables.texts(documents))
             deleted = _derived_paths(workspace, dataset)
             linked = _link_targets(workspace, [workspace.raw(dataset), workspace.folder("corpus", dataset), *deleted])
             drop_all(deleted)
             incoming.forget(workspace, dataset)
             changelog.redact(workspace, dataset, uids)
-            Arrival(workspace, staging, dataset, config, command, Kind.FORGET, uids).install(1.0)
+            Arrival(workspace, staging, dataset, chosen.config, command, Kind.FORGET, uids).install(1.0)
             incoming.drop_replaced(workspace, dataset)
         elsewhere = [*linked, *places(workspace, dataset)]  # a service may need seconds
         incoming.forget(workspace, dataset)
-    recipes = workspace.params.recipes(dataset)
-    shown, copies = [path.relative_to(workspace.root) for path in deleted], tables.copies(documents)
-    return Forgotten(documents, labels, shown, accepted, copies, recipes, unrecorded, elsewhere)
+    recipes, shown = workspace.params.recipes(dataset), [path.relative_to(workspace.root) for path in deleted]
+    return Forgotten(documents, labels, shown, accepted, chosen.copies, recipes, unrecorded, elsewhere)
+
+
+def _command_of(documents: list[str], labels: list[str], *, with_documents: bool) -> tuple[list[str], list[str], str]:
+    """Return the uids, each once, and what identifies a command that forgets them."""
+    documents, labels = (list(dict.fromkeys(uids)) for uids in (documents, labels))
+    command = hashlib.sha256(json.dumps([documents, labels, with_documents]).encode()).hexdigest()
+    return documents, labels, command
+
+
+def _selection(
+    workspace: Workspace,
+    staging: Workspace,
+    dataset: str,
+    documents: list[str],
+    labels: list[str],
+    *,
+    with_documents: bool,
+) -> _Selection:
+    """Check the uids, and write the dataset without them into ``staging``."""
+    settings = workspace.params.dataset(dataset).corpus
+    corpus = present_corpus(workspace, dataset, staging)
+    tables = Tables.of(corpus, raw_source(workspace, dataset))
+    _check_known(workspace, dataset, "document", documents, tables.documents["uid"].to_list())
+    _check_known(workspace, dataset, "label", labels, tables.labels["uid"].to_list())
+    unlabelled = set(tables.unlabelled())
+    remaining = tables.without(documents, labels)
+    lost = [uid for uid in remaining.unlabelled() if uid not in unlabelled]
+    if lost and not with_documents and "empty-labels" not in settings.allow:
+        raise _unlabelled_error(lost)
+    if not with_documents:
+        lost = []
+    documents = documents + lost
+    remaining = tables.without(documents, labels) if lost else remaining
+    given = validation_given(workspace, corpus, dataset)
+    config = written(workspace, staging, dataset, remaining, _config(settings, remaining, validation_given=given))
+    return _Selection(documents, labels, lost, tables, config)
 
 
 def _finished_result(workspace: Workspace, dataset: str, documents: list[str], labels: list[str]) -> Forgotten:

@@ -101,15 +101,29 @@ def _groups(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Return the rows as one Markdown table per group, metrics in percent, and what the groups and columns mean."""
-    tables = [f"## {name[0].upper()}{name[1:]}\n\n{_table(group_rows)}" for name, group_rows in _groups(rows).items()]
+    parts = [f"## {heading}\n\n{_markdown_table(cells)}" for heading, cells in tables(rows).items()]
+    return "\n\n".join([*parts, explanation(rows)])
+
+
+def tables(rows: list[dict[str, Any]]) -> dict[str, list[list[str]]]:
+    """Return the table of each group as cells, by its heading; the first line has the names of the columns."""
+    return {f"{name[0].upper()}{name[1:]}": _cells(group_rows) for name, group_rows in _groups(rows).items()}
+
+
+def explanation(rows: list[dict[str, Any]]) -> str:
+    """Return what the groups and columns mean, and on which machines the rows were measured."""
     machines = sorted({name for row in rows for name in row["machines"]})
-    return "\n\n".join([*tables, f"{_EXPLAINED}{' and '.join(machines) or 'an unknown machine'}."])
+    return f"{_EXPLAINED}{' and '.join(machines) or 'an unknown machine'}."
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _markdown_table(cells: list[list[str]]) -> str:
+    head, *lines = ("| " + " | ".join(line) + " |" for line in cells)
+    return "\n".join([head, "| --- |" + " ---: |" * (len(cells[0]) - 1), *lines])
+
+
+def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
     names = ["recipe", *TABLE, "P@1 95 %", "p", *LEARNT, *SPENT, *COSTS]
-    lines = ["| " + " | ".join(titled(name).replace("_", " ") for name in names) + " |"]
-    lines.append("| --- |" + " ---: |" * (len(names) - 1))
+    lines = [[titled(name).replace("_", " ") for name in names]]
     for row in rows:
         cells = [row["recipe"], *("-" if row[name] is None else f"{row[name]:.2f}" for name in TABLE)]
         cells += [f"{row['P_at_1_low']:.1f} to {row['P_at_1_high']:.1f}"]
@@ -120,8 +134,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
             "-" if row[name] is None else f"{row[name]:.3g}" if abs(row[name]) < 100 else f"{row[name]:.0f}"
             for name in COSTS
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return lines
 
 
 def _p_text(value: float) -> str:

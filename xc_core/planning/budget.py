@@ -106,7 +106,7 @@ def scaled_epochs(
         report(f"warning: that is {total / seconds:.1f} times the budget; xc plan shows every stage")
     if share == 1.0:
         return {}
-    report("budget: --budget 3h sets another budget; --budget none trains all epochs")
+    report("budget: a larger --budget trains more of the epochs, --budget none all of them")
     epochs = {name: getattr(recipe, name).epochs for name in TRAINED}
     scaled = {name: {"epochs": float(f"{full * share:.3g}")} for name, full in epochs.items() if full}
     if recipe.encoder.epochs:

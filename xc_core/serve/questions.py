@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import string
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,6 +15,11 @@ from xc_core.infer.explained import NOTHING, Question
 from xc_core.serve.limits import Limits
 from xc_core.serve.models import Served
 from xc_core.visible import INK, counted
+
+_LETTERS: Final = string.ascii_letters + string.digits + "-_.:/#"
+"""Characters of uids, of which one may be wrong or missing."""
+_MAX_SPELLED: Final = 100
+"""Characters of a uid whose spellings are tried: some ten thousand, which take milliseconds."""
 
 
 class PredictRequest(BaseModel):
@@ -139,7 +147,7 @@ def _labels(name: str, uids: list[str], served: Served, limits: Limits) -> froze
     for uid in uids:
         if uid not in served.ids:
             raise UsageError(
-                f"unknown label {preview(uid)} in {name}",
+                f"unknown label {preview(uid)} in {name}{_nearest(uid, served.ids)}",
                 expected=f"uids of labels of version {served.version}",
                 do="fix the uid; it is not the title",
             )
@@ -150,3 +158,24 @@ def _only(uids: list[str], served: Served, limits: Limits) -> frozenset[int]:
     if not uids:
         raise UsageError("an empty list as only", expected="at least one label", do="leave only out to rank all labels")
     return _labels("only", uids, served, limits)
+
+
+def _nearest(uid: str, ids: Mapping[str, int]) -> str:
+    """Return " (nearest: x)" for a label whose uid differs in case, form or one character; empty if there is none.
+
+    Spellings are looked up. To compare the uids of millions of labels would take seconds, in which nobody is answered.
+    """
+    found = next((spelling for spelling in _spellings(uid) if spelling in ids), None)
+    return "" if found is None else f" (nearest: {preview(found)})"
+
+
+def _spellings(uid: str) -> Iterator[str]:
+    """Yield other spellings: by white space, case and Unicode form, then with one character less, exchanged or more."""
+    yield from (uid.strip(), uid.lower(), uid.upper(), *(unicodedata.normalize(form, uid) for form in ("NFC", "NFD")))
+    if len(uid) > _MAX_SPELLED:
+        return
+    places = range(len(uid))
+    yield from (uid[:i] + uid[i + 1 :] for i in places)
+    yield from (uid[:i] + uid[i + 1 : i + 2] + uid[i] + uid[i + 2 :] for i in places)
+    yield from (uid[:i] + letter + uid[i + 1 :] for i in places for letter in _LETTERS)
+    yield from (uid[:i] + letter + uid[i:] for i in range(len(uid) + 1) for letter in _LETTERS)

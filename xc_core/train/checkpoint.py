@@ -56,7 +56,8 @@ class Checkpoints:
     world: World = ALONE
     """The processes that train together: all of them save and restore together, the first one writes."""
     check: Callable[[], None] = lambda: None
-    """Raises an error if the result of the training would not be kept; asked by the first process after each save."""
+    """Raises an error if the result of the training would not be kept; asked by the first process before each save,
+    which would make the folder of a project that was moved again."""
     _links: list[Path] = field(default_factory=list, repr=False)
     """The chain that the next link continues; empty if the next checkpoint is a first one."""
     _bytes: list[int] = field(default_factory=list, repr=False)

@@ -143,8 +143,8 @@ class _Run:
                 self.history.seconds += time.monotonic() - started
                 meter.update(1, f"loss {self.history.losses[-1]:.4f}" if self.history.losses else "")
                 if save_due:
-                    self.checkpoints.save(self.task, position, self.history, beside=plan.checkpoint_seconds >= 0)
                     self.checkpoints.world.by_first(self.checkpoints.check)
+                    self.checkpoints.save(self.task, position, self.history, beside=plan.checkpoint_seconds >= 0)
                 started = time.monotonic()  # the wait for the next batch counts, a checkpoint does not
 
     def _save_due(self, reads: bool) -> bool:
