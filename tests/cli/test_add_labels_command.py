@@ -108,6 +108,7 @@ def test_the_command_names_its_models_and_xc_status_ends_with_0(
     xc: Xc, copied: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XC_ROOT", str(copied.root))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow writes it, in a test before
     new = tmp_path / "new.jsonl"
     new.write_text('{"uid": "N1", "text": "meadow grass"}\n{"uid": "N2", "text": "tunnel"}\n')
     ended = xc("add-labels", new, "--dataset", "toy", "--recipe", "ngame")

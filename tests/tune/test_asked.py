@@ -120,6 +120,7 @@ def test_a_trial_may_take_over_what_its_study_the_project_and_other_studies_have
 
 def test_a_trial_that_is_forgotten_leaves_nothing(workspace: Workspace) -> None:
     one, kept = trial(workspace, "study", 1), trial(workspace, "study", 2)
+    one.root.mkdir(parents=True)  # the folder of the study
     places = [
         [own.scratch(kind, stage.name, "toy", own.name) for kind in ("run", "cost", "lock") for stage in TRIAL_STAGES]
         for own in (one, kept)
