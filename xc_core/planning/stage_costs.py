@@ -18,7 +18,7 @@ from typing import Any, Final
 from xc_core.ann import Ivf
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
-from xc_core.planning.budget import frozen_share
+from xc_core.planning.budget import freezes_layers
 from xc_core.planning.data_size import DataSize
 from xc_core.planning.pilots import Rates
 from xc_core.recipes import Recipe
@@ -116,7 +116,7 @@ class Case:
     def repeats_frozen(self) -> bool:
         """True if M1 reads a text in several steps through layers that are not trained."""
         settings = self.recipe.encoder
-        return frozen_share(settings) > 0 and settings.epochs > 0 and settings.repeats
+        return freezes_layers(settings) and settings.epochs > 0 and settings.repeats
 
     def encoded(self, documents: int, labels: int) -> float:
         """Return the tokens that an encoder reads of so many documents and labels, special tokens included."""
