@@ -30,6 +30,9 @@ _TEXT_TOKENS: Final = 8
 """A text costs as much as these tokens, whatever its length: an id, a row, a line (a guess)."""
 FLOAT: Final = 4
 """Bytes of a number of a vector."""
+_UNTRAINED_ROW: Final = 0.5
+"""Work of a label row that M4 does not train, as a share of one that it trains: it is written and hashed, but not
+copied into a table and out of it (a guess: two passes over the row against four)."""
 _AUDIT_SEARCHES: Final = 2
 """Exact searches of the stage audit per sampled document."""
 _KMEANS_ROUNDS: Final = 10
@@ -154,7 +157,10 @@ WORK: Final[dict[str, Callable[[Case], float]]] = {
     "negatives": lambda case: float(case.world.published if case.recipe.negatives.k else 1),
     # beside the steps: rows and vectors are copied, hashed and written for every fold
     "classifier": lambda case: float(
-        case.fitted + case.world.labels * len(case.world.folds(case.recipe)) * _share(case)
+        case.fitted
+        + case.world.labels
+        * len(case.world.folds(case.recipe))
+        * (1.0 if case.recipe.classifier.epochs else _UNTRAINED_ROW)
     ),
     # scores read the texts of their documents (the lexical score dominates where there is one)
     "scores": lambda case: case.fitted * case.world.document_tokens + case.world.labels * case.world.label_tokens,
@@ -167,10 +173,6 @@ WORK: Final[dict[str, Callable[[Case], float]]] = {
     "model": lambda case: float(case.world.labels + case.world.published),
 }
 """Work of each stage: the number that its seconds are proportional to, beside searches and steps of trainings."""
-
-
-def _share(case: Case) -> float:
-    return 1.0 if case.recipe.classifier.epochs else 0.5
 
 
 @dataclass(frozen=True)
