@@ -53,7 +53,10 @@ def _corpus(folder: Path) -> Shown:
     head, columns = "nearest train document, percent", list(_NEARNESS.values())
     metadata: dict[str, Any] = {"nearness": table(head, rows, columns)} if rows else {}
     if last := changelog.last(folder):
-        metadata |= {"last_change": changelog.sentence(last), "change": dg.MetadataValue.json(changelog.counted(last))}
+        metadata |= {
+            "last_change": changelog.sentence(last),
+            "change": dg.MetadataValue.json(changelog.with_counts(last)),
+        }
     return Shown(metadata=metadata)
 
 

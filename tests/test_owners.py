@@ -19,7 +19,7 @@ from tests.source import MODULES, nodes
 
 @cache
 def names(module: str) -> dict[str, str]:
-    """Return what each imported name of a module stands for: {"np": "numpy", "alone": "xc_core.distributed.alone"}."""
+    """Return what each imported name of a module stands for: {"np": "numpy", "sweep": "xc_core.leftovers.sweep"}."""
     found: dict[str, str] = {}
     for node in nodes(module):
         if isinstance(node, ast.Import):
@@ -324,7 +324,7 @@ INNOCENT = {
     "folders": "text.replace('a', 'b')\ntable.rename({'a': 'b'})\nimport dataclasses\ndataclasses.replace(c, size=3)",
     "mapped files": "import numpy as np\nnp.memmap(p, np.uint32, 'r')\nnp.load(p, mmap_mode='c', allow_pickle=False)",
     "pickle": "import numpy as np\nnp.load(p, allow_pickle=False)\nencoder.eval()",
-    "process groups": "from xc_core.distributed import alone",
+    "process groups": "from xc_core.distributed import check_one_process",
     "cards": "model.to(encoder.device)\nzeros(3, device=rows.device)\ntext = 'cuda'",
     "shell": "import subprocess\nsubprocess.run(['ls'], check=True)",
     "file names": "folder / name\nroot / 'raw'\ntotal / 2",

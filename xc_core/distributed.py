@@ -186,7 +186,7 @@ def _own_device() -> Iterator[Device]:
         yield device
 
 
-def alone(activity: str) -> None:
+def check_one_process(activity: str) -> None:
     """Raise UsageError if more than one process was started for ``activity``."""
     world = World.from_environment()
     if world.size > 1:

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from assets.release.versions import (
     check_opens,
@@ -23,6 +23,7 @@ from assets.release.versions import (
 )
 from xc_core.errors import MissingError, MovedError
 
+T = TypeVar("T")
 CHAMPION: Final = "champion"
 CHALLENGER: Final = "challenger"
 PREVIOUS: Final = "previous"
@@ -48,6 +49,23 @@ def version_of(client: Any, name: str, alias: str) -> Any | None:
 def same_version(one: Any | None, other: Any | None) -> bool:
     """Return True for two equal versions, or none twice."""
     return bool((one and one.version) == (other and other.version))
+
+
+class ChampionChangedError(Exception):
+    """Another version became champion than the one that a model was compared with."""
+
+
+def check_champion(client: Any, name: str, champion: Any | None) -> None:
+    """Raise ChampionChangedError if another version than ``champion`` is champion now, or if there is none any more."""
+    if not same_version(champion, version_of(client, name, CHAMPION)):
+        raise ChampionChangedError
+
+
+def until_champion_stays(attempt: Callable[[], T]) -> T:
+    """Call ``attempt`` until it ends without ChampionChangedError; return its result. Judging a model takes minutes."""
+    while True:
+        with suppress(ChampionChangedError):
+            return attempt()
 
 
 def set_champion(client: Any, name: str, version: int, *, back: bool = False) -> None:

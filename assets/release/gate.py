@@ -117,7 +117,7 @@ def refused(name: str, error: RefusedError) -> Line:
     return Line(name, False, error.found, error.expected, error.do)
 
 
-def alone(model: Measured, champion: Measured | None, limits: ModelSettings) -> Iterator[Line]:
+def without_champion(model: Measured, champion: Measured | None, limits: ModelSettings) -> Iterator[Line]:
     """Yield the lines that need no champion; the recall of its indexes is shown if there is one."""
     yield Line(OPENS, True, f"{counted(len(model.figures.num['P_at_1']), 'text')} answered in a clean process")
     recall, minimum = model.recall, limits.min_index_recall

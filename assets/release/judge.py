@@ -96,7 +96,7 @@ class Judge:
         experiment, models = self.workspace.params.experiment(self.dataset, self.recipe), {}
         limits = experiment.recipe.model
         theirs = None if champion is None else _measured_champion(champion, accepted)
-        lines = list(gate.alone(ours, None if isinstance(theirs, Line) else theirs, limits))
+        lines = list(gate.without_champion(ours, None if isinstance(theirs, Line) else theirs, limits))
         if isinstance(theirs, Line):
             return [*lines, theirs], None
         if theirs is not None and champion is not None:

@@ -75,12 +75,12 @@ def _check_arguments(
 
 def by_hand(
     workspace: Workspace, client: Any, dataset: str, version: int, reason: str | None, judged: Released | None = None
-) -> bool:
+) -> None:
     """Make a version champion, and record who did it and why.
 
-    Returns False if another version became champion since the gate ``judged`` this one; then nothing changes, unless a
-    reason overrules the gate. Raises RefusedError if the version has not passed the gate and there is no reason,
-    MissingError or CorruptError if it cannot be opened; then nothing changes.
+    Raises ChampionChangedError if another version became champion since the gate ``judged`` this one, unless a reason
+    overrules the gate; RefusedError if the version has not passed the gate and there is no reason; MissingError or
+    CorruptError if it cannot be opened. Then nothing changes.
     """
     from assets.release import registry
     from assets.release.best import start_again
@@ -104,17 +104,13 @@ def by_hand(
     if reason:  # a later promotion without one leaves these
         tags |= {"overruled_by": who, "overruled_at": when, "overruled_because": reason.strip()}
     with moving(workspace, dataset):
-        champion_changed = judged is not None and not aliases.same_version(
-            judged.champion, aliases.version_of(client, name, aliases.CHAMPION)
-        )
-        if champion_changed and not reason:
-            return False
+        if judged is not None and not reason:
+            aliases.check_champion(client, name, judged.champion)
         versions.set_tags(client, name, version, tags)
         if reason:
             start_again(client, name, version)
             versions.set_page(client, name, version, with_reason(info.description or "", tags))
         aliases.set_champion(client, name, version)
-    return True
 
 
 def _is_or_was_champion(client: Any, name: str, version: int) -> bool:
@@ -146,13 +142,16 @@ def _release(workspace: Workspace, client: Any, dataset: str, recipe: str, reaso
     record(workspace, dataset, recipe)
     packed = replace(candidate(workspace, dataset, recipe), auto=False)
     check_up_to_date(workspace, dataset, recipe)  # data and settings were read as its origin after the first check
-    while True:
+
+    def attempt() -> int:
         released = registry.register(client, mlflow_settings(workspace.root).artifacts, packed)
         keep_acceptance(workspace, dataset)
         if (verdict := released.verdict) is not None and not verdict.passed and not reason:
             raise verdict.refusal(dataset, released.version)
-        if by_hand(workspace, client, dataset, released.version, reason, released):
-            return released.version
+        by_hand(workspace, client, dataset, released.version, reason, released)
+        return released.version
+
+    return aliases.until_champion_stays(attempt)
 
 
 def record(workspace: Workspace, dataset: str, recipe: str) -> None:

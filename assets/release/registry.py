@@ -8,12 +8,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from assets.database import synced
-from assets.release.aliases import CHALLENGER, CHAMPION, PREVIOUS, ROLLED_BACK, same_version, set_champion, version_of
+from assets.release.aliases import (
+    CHALLENGER,
+    CHAMPION,
+    PREVIOUS,
+    ROLLED_BACK,
+    check_champion,
+    set_champion,
+    until_champion_stays,
+    version_of,
+)
 from assets.release.best import BEST
 from assets.release.origin import Origin
 from assets.release.page import MODEL_PAGE, Page, description, log_page
@@ -115,25 +125,28 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
     A model is known by its digest; one whose registered files are gone, damaged or those of another project is
     registered again. Raises MovedError if another process set the champion at the same moment (``set_champion``).
     """
+    return until_champion_stays(partial(_register, client, artifact_root, candidate))
+
+
+def _register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
+    """Register the model and ask the gate once; raise ChampionChangedError if the champion has changed by then."""
     name = model_name(candidate.dataset)
     with _registering(client, candidate):
         existing = registered(client, name, candidate.digest, artifact_root)
         champion = version_of(client, name, CHAMPION)
         version = _new_version(client, artifact_root, candidate) if existing is None else int(existing.version)
     if champion is not None and version == int(champion.version):
-        if not _move_aliases(client, candidate, version, champion):
-            return register(client, artifact_root, candidate)
+        _move_aliases(client, candidate, version, champion)
         return Released(version, True, f"version {version} is champion: it is already", champion=champion)
     info = existing or client.get_model_version(name, str(version))
-    verdict, champion = _judge(client, name, candidate, info, champion)
+    verdict, champion = _judge(client, name, candidate, info)
     _record_verdict(client, version, candidate, verdict, candidate.tags if existing is None else existing.tags)
     if not verdict.passed:
         return Released(version, False, f"version {version} is refused: {verdict.reason}", verdict, champion)
     taken_out = existing is not None and ROLLED_BACK in existing.tags
     waits = taken_out or not candidate.auto
     # recording a verdict takes seconds, so the champion may be another one now
-    if not _move_aliases(client, candidate, version, champion, to_champion=not waits):
-        return register(client, artifact_root, candidate)
+    _move_aliases(client, candidate, version, champion, to_champion=not waits)
     if waits:
         reason = f"it was rolled back on {existing.tags[ROLLED_BACK]}" if existing and taken_out else verdict.summary
         do = f"xc promote --dataset {candidate.dataset} --version {version} makes it champion"
@@ -144,31 +157,32 @@ def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
 
 def _move_aliases(
     client: Any, candidate: Candidate, version: int, champion: Any | None, *, to_champion: bool = False
-) -> bool:
-    """Make a version challenger, and champion too if asked for; return False if ``champion`` is another one now.
+) -> None:
+    """Make a version challenger, and champion too if asked for; raise ChampionChangedError if that is not ``champion``.
 
     All aliases are changed under one lock: ``replaced`` gives a new version those that it has read there.
     """
     name = model_name(candidate.dataset)
     with candidate.moving():
-        if not same_version(champion, version_of(client, name, CHAMPION)):
-            return False
+        check_champion(client, name, champion)
         if to_champion:
             set_champion(client, name, version)
         client.set_registered_model_alias(name, CHALLENGER, str(version))
-        return True
 
 
-def _judge(client: Any, name: str, candidate: Candidate, info: Any, champion: Any | None) -> tuple[Verdict, Any | None]:
-    """Ask the gate, and ask again if another version became champion meanwhile: judging takes minutes.
+def _judge(client: Any, name: str, candidate: Candidate, info: Any) -> tuple[Verdict, Any | None]:
+    """Ask the gate, and ask again if another version became champion meanwhile.
 
     Returns its verdict and the champion that it compared the model with.
     """
-    while True:
+
+    def attempt() -> tuple[Verdict, Any | None]:
+        champion = version_of(client, name, CHAMPION)
         verdict = candidate.judge(info, champion)
-        compared, champion = champion, version_of(client, name, CHAMPION)
-        if same_version(compared, champion):
-            return verdict, champion
+        check_champion(client, name, champion)
+        return verdict, champion
+
+    return until_champion_stays(attempt)
 
 
 def _record_verdict(

@@ -128,7 +128,7 @@ def test_nothing_is_deleted_while_somebody_works_on_it(xc: Xc, full: Workspace) 
         with busy:
             for asked in (NGAME, TOY):
                 xc("delete", *asked, "--yes").refused(75, "running", "wait for it to end")
-    with incoming.alone(full, "toy"):
+    with incoming.change_lock(full, "toy"):
         xc("delete", *TOY, "--yes").refused(75, "running", "wait for it to end")
     assert files(full) == {*OWN, *OTHERS}
 

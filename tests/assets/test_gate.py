@@ -113,13 +113,15 @@ def test_each_limit_of_the_dataset_is_that_of_its_own_line(limit: str, name: str
 @pytest.mark.parametrize(("recall", "passes"), [(0.9, True), (0.899, False)])
 def test_the_worst_index_counts(recall: float, passes: bool) -> None:
     ours = replace(_answering(), recalls={"a": 1.0, "b": recall})
-    opens, index = gate.alone(ours, None, LIMITS)
+    opens, index = gate.without_champion(ours, None, LIMITS)
     assert (opens.passed, index.passed) == (True, passes)
     assert "7 texts" in opens.found
     assert index.found == f"{recall:.3f}"
     weak = replace(model(), recalls={"a": 0.5})
-    assert [line.passed for line in gate.alone(ours, weak, LIMITS)] == [True, passes], "the champion's is only shown"
-    assert list(gate.alone(ours, weak, LIMITS))[1].found == f"{recall:.3f} against 0.500"
+    assert [line.passed for line in gate.without_champion(ours, weak, LIMITS)] == [True, passes], (
+        "the champion's is only shown"
+    )
+    assert list(gate.without_champion(ours, weak, LIMITS))[1].found == f"{recall:.3f} against 0.500"
 
 
 def _answering() -> Measured:
@@ -173,7 +175,7 @@ def test_a_refusal_names_the_index_the_error_of_a_model_and_the_repair_of_an_old
     error = RefusedError("a model that does not open", expected="labels", do="pack it again")
     lines = (
         gate.refused(gate.OPENS, error),
-        *gate.alone(replace(_answering(), recalls={"a": 0.1}), None, LIMITS),
+        *gate.without_champion(replace(_answering(), recalls={"a": 0.1}), None, LIMITS),
         gate.best_unknown("P_at_5", "3", error, "xc promote --dataset toy --version 3 --repair"),
     )
     refusal = Verdict(lines, "a set").refusal("toy", 4)

@@ -94,3 +94,29 @@ def test_settings_shows_all_settings_of_a_dataset_or_an_experiment_and_writes_th
     for content, recipe in ((dataset, None), (experiment, "ngame")):
         for name in STAGES.keys() & content.keys():
             assert fresh.settings_file(name, "toy", recipe).is_file()
+
+
+@pytest.mark.parametrize("command", [("train", "--until", "corpus"), ("status",), ("settings",)])
+def test_a_renamed_folder_of_a_dataset_can_be_renamed_back(xc: Xc, fresh: Workspace, command: tuple[str, ...]) -> None:
+    """Commands on the old name made its folder again, for settings alone, and ``mv`` moved the other one into it."""
+    name, *options = command
+    home, renamed = fresh.home("toy"), fresh.home("other")
+    home.rename(renamed)
+    ended = xc(name, *TOY, *options)
+    assert ended.code == {"train": 66, "status": 1, "settings": 0}[name]
+    assert not home.exists()
+    renamed.rename(home)
+    assert xc("run", "corpus", *TOY).code == 0
+    assert fresh.settings_file("corpus", "toy").is_file()
+
+
+def test_datasets_that_an_empty_params_file_does_not_name_are_shown(xc: Xc, fresh: Workspace) -> None:
+    (fresh.root / "params.yaml").write_text("")
+    (fresh.data / "notes").mkdir()
+    (fresh.data / ".new" / "raw").mkdir(parents=True)
+    found = xc("status")
+    assert found.code == 0
+    assert found.out.startswith("no dataset in params.yaml, but data/ has toy; restore params.yaml")
+    assert xc("status", "--json").out == ""
+    assert xc("ingest", fresh.raw("toy"), *TOY).code == 0, "the command that it names"
+    assert fresh.params.datasets() == ["toy"]

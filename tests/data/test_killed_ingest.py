@@ -190,7 +190,7 @@ def test_nobody_deletes_what_another_command_finishes(tmp_path: Path, sources: t
     workspace = empty_workspace(tmp_path / "project")
     assert ingest(workspace, sources[1], 2).returncode == -9
     (left,) = workspace.state.glob("ingest-*")
-    with incoming.alone(workspace, "toy"):  # as the command that finishes it does
+    with incoming.change_lock(workspace, "toy"):  # as the command that finishes it does
         workspace.swept()
         assert left.is_dir()
     workspace.swept()

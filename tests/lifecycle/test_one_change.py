@@ -13,7 +13,7 @@ from tests.conftest import ToyWorld, open_corpus
 from tests.data.worlds import empty_workspace, files_of
 from tests.lifecycle.test_add_labels import label_file
 from xc_core.chain import Workspace, incoming
-from xc_core.chain.incoming import alone, recover
+from xc_core.chain.incoming import change_lock, recover
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import BusyError
@@ -55,7 +55,7 @@ def test_a_change_during_another_one_is_refused_and_nothing_changes(
     name: str, project: Workspace, tmp_path: Path
 ) -> None:
     before = files_of(project.data)
-    with alone(project, "toy"), pytest.raises(BusyError, match="a change of the dataset toy"):
+    with change_lock(project, "toy"), pytest.raises(BusyError, match="a change of the dataset toy"):
         CHANGES[name](project, tmp_path)
     assert files_of(project.data) == before
     CHANGES[name](project, tmp_path)

@@ -13,7 +13,7 @@ import torch
 from xc_core.ann import ExactIndex
 from xc_core.data.labels import LabelMatrix
 from xc_core.devices import CPU, Device
-from xc_core.distributed import ALONE, World, _own_device, alone, joined
+from xc_core.distributed import ALONE, World, _own_device, check_one_process, joined
 from xc_core.errors import MovedError, ShortageError, StorageError, UsageError
 from xc_core.sampling import Documents, Importance, Random
 from xc_core.train.parallel import check_draws
@@ -27,7 +27,7 @@ def no_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_without_torchrun_is_alone() -> None:
     assert World.from_environment() == World(rank=0, size=1)
-    alone("a training")
+    check_one_process("a training")
 
 
 def test_empty_variables_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ def test_empty_variables_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_process_of_torchrun_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
-    alone("a training")
+    check_one_process("a training")
 
 
 def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert World.from_environment() == World(rank=1, size=2)
     with pytest.raises(UsageError, match="2 processes started for a training") as caught:
-        alone("a training")
+        check_one_process("a training")
     assert "--nproc-per-node=1" in caught.value.do
 
 

@@ -128,7 +128,7 @@ def test_the_seconds_of_a_killed_trial_count(tune: Tune, project: Workspace, tmp
 def test_the_seconds_of_work_are_kept_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_RECORD_SECONDS", 0.005)
     place = tmp_path / "seconds.json"
-    with limits.counted(place, 3):
+    with limits.seconds_kept(place, 3):
         wait_for(place.exists, 10, "the file")
         assert 0 < limits.count_of_killed(place, 3) < 10
         assert limits.count_of_killed(place, 4) == 0, "of another trial"

@@ -220,7 +220,7 @@ def sentence(entry: dict[str, Any]) -> str:
     return f"change {entry['number']} ({entry['what']}, {entry['time'][:10]}): {sides}"
 
 
-def counted(entry: dict[str, Any]) -> dict[str, Any]:
+def with_counts(entry: dict[str, Any]) -> dict[str, Any]:
     """Return an entry with the length of each list of uids in its place: a copy elsewhere outlives `xc forget`."""
 
     def counts(side: dict[str, Any]) -> dict[str, Any]:

@@ -35,8 +35,13 @@ def resolved(workspace: Workspace, stage: Stage, partition: Partition) -> str:
 
 
 def write_settings(workspace: Workspace, partition: Partition) -> None:
-    """Write the settings file of every stage of a partition if its content differs."""
+    """Write the settings file of every stage of a partition if its content differs.
+
+    Without the dataset's folder nothing is written: if the folder was renamed, a new one would be in its way back.
+    """
     dataset, recipe = partition.key
+    if not workspace.home(dataset).is_dir():
+        return
     for stage in versioned_stages("dataset" if recipe is None else "experiment"):
         path, content = workspace.settings_file(stage.name, dataset, recipe), resolved(workspace, stage, partition)
         if not path.is_file() or path.read_text("utf-8") != content:

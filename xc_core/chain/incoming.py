@@ -100,7 +100,7 @@ def new(scratch: ProjectFiles, dataset: str, config: IngestConfig, command: str)
     return Incoming(dataset, plain(config), command, scratch.root.name, inodes)
 
 
-def alone(workspace: ProjectFiles, dataset: str) -> AbstractContextManager[None]:
+def change_lock(workspace: ProjectFiles, dataset: str) -> AbstractContextManager[None]:
     """Return the lock of the changes of a dataset; raises BusyError if another process is changing it."""
     return locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}")
 
@@ -130,7 +130,7 @@ def recover(workspace: ProjectFiles) -> None:
         record = _read_record(path)
         if record is not None and _scratch_exists(workspace, record):
             try:
-                with alone(workspace, record.dataset):
+                with change_lock(workspace, record.dataset):
                     finish(workspace, record.dataset)
             except BusyError:
                 unfinished.add(record.scratch)

@@ -25,7 +25,7 @@ from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training
 from xc_core.chain.registry import STAGES, Stage, find_stage, versioned_stages
 from xc_core.chain.status import State, Status, depends, states
 from xc_core.chain.workspace import Workspace, working
-from xc_core.distributed import World, alone, joined
+from xc_core.distributed import World, check_one_process, joined
 from xc_core.environment import checkpoint_seconds, device_name
 from xc_core.errors import MissingError, MovedError, StorageError, XCError
 from xc_core.locks import locked
@@ -131,7 +131,7 @@ def _run_job(job: _Job, *, force: bool) -> Ran:
     description = f"the stage {job.stage.name}"
     device_name(), checkpoint_seconds()  # raise the error of a wrong value before the stage starts
     if not job.stage.shared:
-        alone(description)
+        check_one_process(description)
     with joined(description) as world:
         return _lead(job, world, force=force) if world.first else _follow(job, world)
 

@@ -23,6 +23,8 @@ from xc_core.errors import MissingError, XCError, nearest
 from xc_core.lifecycle.drift import read_record
 from xc_core.params import plain
 from xc_core.progress import optional, report
+from xc_core.root import FILE
+from xc_core.visible import listed, printable
 
 _STALE = 1
 """Exit code of ``xc status`` if something is out of date."""
@@ -55,9 +57,21 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
         if pair[1] is None and not as_json:  # only ingested so far
             show_next(workspace, pair[0])
     if not pairs and not as_json:
-        click.echo("no dataset yet; create one: xc ingest FOLDER --dataset NAME")
+        click.echo(_nothing_declared(workspace))
     if exit_code and not as_json:
         sys.exit(exit_code)
+
+
+def _nothing_declared(workspace: Workspace) -> str:
+    """Return what to do if params.yaml names no dataset: it may be another one than that of ``data/``."""
+    names = {folder.parent.name for stage in ("raw", "corpus") for folder in workspace.data.glob(f"[!.]*/{stage}/")}
+    if not names:
+        return "no dataset yet; create one: xc ingest FOLDER --dataset NAME"
+    shown = printable(listed(sorted(names)))
+    return (
+        f"no dataset in {FILE}, but data/ has {shown}; restore {FILE}, for instance from git, "
+        "or declare each again: xc ingest data/NAME/raw --dataset NAME"
+    )
 
 
 def _pairs(workspace: Workspace, dataset: str | None, recipe: str | None) -> list[tuple[str, str | None]]:

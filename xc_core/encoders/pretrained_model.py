@@ -13,7 +13,7 @@ import torch
 
 from xc_core.encoders.unallocated import unallocated
 from xc_core.errors import DataError, XCError, bare, first_line, shown
-from xc_core.pretrained import read_config, unusable
+from xc_core.pretrained import locate, read_config, unusable
 
 _SIZES: Final = {
     "hidden_size": 65_536,
@@ -69,6 +69,25 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
     return model
 
 
+def num_layers(name: str) -> int | None:
+    """Return the number of layers in the configuration of a model; None if it is not on this machine or unreadable.
+
+    A model on the hub is not downloaded. Its weights are not read, so nothing here says that they fill the layers.
+    """
+    from transformers import AutoConfig
+
+    try:
+        place = locate(name)
+        read_config(_config_file(place, download=False), name)
+        shape = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+    except MemoryError:
+        raise
+    except Exception:  # transformers raises errors of many types; ``pretrained_model`` reports them
+        return None
+    layers = getattr(shape, "num_hidden_layers", None)
+    return layers if type(layers) is int and layers > 0 else None
+
+
 @contextmanager
 def log_errors_only() -> Iterator[None]:
     """Let transformers log errors only, without warnings, for a while."""
@@ -82,11 +101,13 @@ def log_errors_only() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def _config_file(place: Path | str) -> Path:
-    """Return config.json of a folder, or the downloaded one of a name on the hub."""
+def _config_file(place: Path | str, *, download: bool = True) -> Path:
+    """Return config.json of a folder, or that of a name on the hub, which is downloaded if it may be."""
     from transformers.utils import cached_file
 
-    return place / "config.json" if isinstance(place, Path) else Path(str(cached_file(place, "config.json")))
+    if isinstance(place, Path):
+        return place / "config.json"
+    return Path(str(cached_file(place, "config.json", local_files_only=not download)))
 
 
 def _check_shape(shape: Any, name: str, vocabulary_size: int) -> None:

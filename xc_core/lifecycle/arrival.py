@@ -152,7 +152,7 @@ def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
     """
     try:
         workspace.state.mkdir(parents=True, exist_ok=True)
-        with incoming.alone(workspace, dataset):
+        with incoming.change_lock(workspace, dataset):
             incoming.finish(workspace, dataset)
             folder = Path(tempfile.mkdtemp(prefix=f"{incoming.PREFIX}-{os.getpid()}-", dir=workspace.state))
             try:

@@ -65,7 +65,7 @@ def delete(workspace: Workspace, dataset: str, recipes: Sequence[str] = ()) -> i
         for recipe in deletion.recipes:
             locks.enter_context(training(workspace, dataset, recipe))
         if deletion.whole:
-            locks.enter_context(incoming.alone(workspace, dataset))
+            locks.enter_context(incoming.change_lock(workspace, dataset))
         locks.enter_context(at_rest(workspace, dataset))
         deletion = Deletion.of(workspace, dataset, recipes)  # what was made until then
         try:

@@ -33,7 +33,7 @@ def report(
     and truth have different numbers of documents.
     """
     figures = per_document(shortlist, truth, inverse_propensity_L)
-    hit_places = places(shortlist, truth)
+    hit_places = ranks_and_labels(shortlist, truth)
     edges = decile_edges(frequency_L, truth)
     return {
         "metrics": figures.total(),
@@ -82,7 +82,7 @@ def possible(ends: dict[str, tuple[float, float]], most: int | None) -> dict[str
     return {name: (low, min(high, limits.get(name, high))) for name, (low, high) in ends.items()}
 
 
-def places(shortlist: Shortlist, truth: LabelMatrix) -> tuple[I64, I32]:
+def ranks_and_labels(shortlist: Shortlist, truth: LabelMatrix) -> tuple[I64, I32]:
     """Return rank, from 0, and label of each hit among the first ten."""
     top = shortlist.top(10)
     docs, ranks = np.nonzero(hits(top, truth))

@@ -11,7 +11,7 @@ import math
 import re
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from xc_core.data.splits import TRAIN
 from xc_core.data.tokens import SIDES, Tokenised, TokenStore
 from xc_core.devices import Device
 from xc_core.encoders import Encoder, build_encoder, embed_rows
+from xc_core.encoders.pretrained_model import num_layers
 from xc_core.errors import UsageError
 from xc_core.params import in_use
 from xc_core.progress import report
@@ -58,8 +59,8 @@ _TIMED_TEXTS: Final = 1_024
 """Texts per side whose encoding is timed."""
 _SAMPLE_DOCUMENTS: Final = 8_000
 """Documents that the timed scores are fitted on."""
-_ENCODER_LAYERS: Final = 6
-"""Layers of ``minilm``, and a guess for other encoders."""
+_ASSUMED_LAYERS: Final = 6
+"""Layers of an encoder whose configuration is not on this machine: those of ``minilm``."""
 _WARMUP_TEXTS: Final = 64
 """Texts encoded, and documents fitted on, before the clock starts: first calls import and allocate."""
 _CLUSTER_SIZE: Final = 8
@@ -122,7 +123,19 @@ def training_seconds(workspace: Workspace, experiment: Experiment) -> dict[str, 
 def frozen_share(settings: EncoderSettings) -> float:
     """Return the share of the time of encoding that is spent in the layers that are not trained; 0 without layers."""
     encoder = settings.encoder
-    return 0.0 if "frozen_layers" in encoder.unused() else min(encoder.frozen_layers / _ENCODER_LAYERS, 1.0)
+    return min(encoder.frozen_layers / _layers(encoder.name), 1.0) if freezes_layers(settings) else 0.0
+
+
+def freezes_layers(settings: EncoderSettings) -> bool:
+    """Return True if the encoder has layers that are not trained."""
+    encoder = settings.encoder
+    return encoder.frozen_layers > 0 and "frozen_layers" not in encoder.unused()
+
+
+@cache
+def _layers(name: str) -> int:
+    """Return the number of layers of an encoder; read once, because a packaged encoder is verified each time."""
+    return num_layers(name) or _ASSUMED_LAYERS
 
 
 def passes(settings: EncoderSettings) -> float:

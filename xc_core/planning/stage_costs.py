@@ -18,7 +18,7 @@ from typing import Any, Final
 from xc_core.ann import Ivf
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
-from xc_core.planning.budget import frozen_share
+from xc_core.planning.budget import freezes_layers
 from xc_core.planning.data_size import DataSize
 from xc_core.planning.pilots import Rates
 from xc_core.recipes import Recipe
@@ -30,6 +30,9 @@ _TEXT_TOKENS: Final = 8
 """A text costs as much as these tokens, whatever its length: an id, a row, a line (a guess)."""
 FLOAT: Final = 4
 """Bytes of a number of a vector."""
+_UNTRAINED_ROW: Final = 0.5
+"""Work of a label row that M4 does not train, as a share of one that it trains: it is written and hashed, but not
+copied into a table and out of it (a guess: two passes over the row against four)."""
 _AUDIT_SEARCHES: Final = 2
 """Exact searches of the stage audit per sampled document."""
 _KMEANS_ROUNDS: Final = 10
@@ -116,7 +119,7 @@ class Case:
     def repeats_frozen(self) -> bool:
         """True if M1 reads a text in several steps through layers that are not trained."""
         settings = self.recipe.encoder
-        return frozen_share(settings) > 0 and settings.epochs > 0 and settings.repeats
+        return freezes_layers(settings) and settings.epochs > 0 and settings.repeats
 
     def encoded(self, documents: int, labels: int) -> float:
         """Return the tokens that an encoder reads of so many documents and labels, special tokens included."""
@@ -154,7 +157,10 @@ WORK: Final[dict[str, Callable[[Case], float]]] = {
     "negatives": lambda case: float(case.world.published if case.recipe.negatives.k else 1),
     # beside the steps: rows and vectors are copied, hashed and written for every fold
     "classifier": lambda case: float(
-        case.fitted + case.world.labels * len(case.world.folds(case.recipe)) * _share(case)
+        case.fitted
+        + case.world.labels
+        * len(case.world.folds(case.recipe))
+        * (1.0 if case.recipe.classifier.epochs else _UNTRAINED_ROW)
     ),
     # scores read the texts of their documents (the lexical score dominates where there is one)
     "scores": lambda case: case.fitted * case.world.document_tokens + case.world.labels * case.world.label_tokens,
@@ -167,10 +173,6 @@ WORK: Final[dict[str, Callable[[Case], float]]] = {
     "model": lambda case: float(case.world.labels + case.world.published),
 }
 """Work of each stage: the number that its seconds are proportional to, beside searches and steps of trainings."""
-
-
-def _share(case: Case) -> float:
-    return 1.0 if case.recipe.classifier.epochs else 0.5
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,52 +30,83 @@ from xc_core.metrics.report import in_bins, report
 from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
 from xc_core.seeds import generator
-from xc_core.shapes import F64, I64, Bool, Shortlist
+from xc_core.shapes import F32, F64, I64, Bool, Shortlist
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """The test documents, ranked by the fusion and by each of its parts."""
+
+    rows_N: I64
+    truth: LabelMatrix
+    short: Shortlist
+    """What the fusion ranks first, without filtered pairs."""
+    figures: dict[str, PerDocument]
+    own: frozenset[str]
+    """Parts that ranked candidates of their own, as a model with this part alone would."""
 
 
 def run(context: Context[EvaluationSettings]) -> None:
     """Rank labels of the test documents without filtered pairs, measure, plot."""
-    corpus, scores, fusion = context.read(Corpus), context.read(Scores), context.read(FittedFusion)
+    settings, corpus, scores = context.settings, context.read(Corpus), context.read(Scores)
+    fusion, vectors_ND = context.read(FittedFusion), context.read(Embeddings).documents_ND
     ranker = Ranker(scores.fitted(), fusion)
-    rows = corpus.rows(TEST)
-    truth, filters = corpus.labels.rows(rows), corpus.filters.rows(rows)
-    rules, vectors_ND = {FUSION: fusion, **fusion.parts()}, context.read(Embeddings).documents_ND
-    first = rows[:1]
-    alone = rules.keys() & ranker.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
-    weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
-    blocks = ranker.blocks(
-        vectors_ND, rows, lambda: corpus.texts_of("documents", rows), rules, "scoring test documents", alone
-    )
-    short, figures = _measure_blocks(blocks, truth, filters, weights_L, dict(in_bins(frequency_L)))
-    most = int(corpus.labels.counts_N.max())
-    content = report(short, truth, weights_L, frequency_L, seed=context.settings.seed, most=most)
-    totals = {name: figures[name].total() for name in reversed(figures)}
-    content["ablation"] = {name: {m: total[m] for m in content["metrics"]} for name, total in totals.items()}
-    content["candidates"] = {name: OWN if name in alone else ALL for name in content["ablation"]}
-    content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
+    ranked = _rank(corpus, ranker, fusion, vectors_ND)
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
     learning = tuple(name for name, score in scores.parts.items() if score.learns)
+    content = _describe(ranked, corpus, settings.seed)
+    content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     content["learnt_from"] = asdict(_learnt_from(corpus, trained, tables, fusion, learning))
-    confused = confusions(short, truth)
-    titles = titles_of(corpus, [label for pair in confused for label in (pair.named, pair.missed)])
-    content["confusions"] = [
-        {"named": titles[pair.named], "missed": titles[pair.missed], "documents": pair.documents} for pair in confused
-    ]
-    picked = generator(context.settings.seed, "examples").permutation(len(rows))
-    shown = right_and_wrong(short, truth, picked, context.settings.examples)
-    shown_examples = examples(corpus, ranker, vectors_ND, rows[shown], short.rows(shown), truth.rows(shown))
-    write_evaluation(context.build, content, figures, shown_examples)
+    content["confusions"] = _confusions(ranked, corpus)
+    picked = generator(settings.seed, "examples").permutation(len(ranked.rows_N))
+    shown = right_and_wrong(ranked.short, ranked.truth, picked, settings.examples)
+    of_shown = ranked.rows_N[shown], ranked.short.rows(shown), ranked.truth.rows(shown)
+    write_evaluation(context.build, content, ranked.figures, examples(corpus, ranker, vectors_ND, *of_shown))
     histories = {"encoder": trained.history, "classifier": tables.history}
     plots.training_curves(context.build.path, histories, context.run.title)
     plots.deciles(context.build.path, content["deciles"], context.run.title)
     served_encoder = trained.encoder.on(Device.chosen()).without_gradients()  # as a packed model encodes
-    _latency(context, Predictor(trained.tokenizer, served_encoder, ranker, [], []), corpus, rows[picked])
+    _latency(context, Predictor(trained.tokenizer, served_encoder, ranker, [], []), corpus, ranked.rows_N[picked])
     metrics = content["metrics"]
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
     )
     if fusion.rule.learns and (note := _label_shift_note(corpus)):
         context.report(f"evaluation: {note}")
+
+
+def _rank(corpus: Corpus, ranker: Ranker, fusion: FittedFusion, vectors_ND: F32) -> _Ranked:
+    """Rank labels of the test documents by the fusion and its parts, and measure each ranking."""
+    rows_N = corpus.rows(TEST)
+    truth, filters = corpus.labels.rows(rows_N), corpus.filters.rows(rows_N)
+    rules, first = {FUSION: fusion, **fusion.parts()}, rows_N[:1]
+    own = rules.keys() & ranker.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
+    blocks = ranker.blocks(
+        vectors_ND, rows_N, lambda: corpus.texts_of("documents", rows_N), rules, "scoring test documents", own
+    )
+    bins = dict(in_bins(corpus.published_train().frequency_L()))
+    short, figures = _measure_blocks(blocks, truth, filters, corpus.weights(), bins)
+    return _Ranked(rows_N, truth, short, figures, frozenset(own))
+
+
+def _describe(ranked: _Ranked, corpus: Corpus, seed: int) -> dict[str, Any]:
+    """Return the report on the rankings: metrics of the fusion, and those of each part."""
+    weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
+    most = int(corpus.labels.counts_N.max())
+    content = report(ranked.short, ranked.truth, weights_L, frequency_L, seed=seed, most=most)
+    totals = {name: ranked.figures[name].total() for name in reversed(ranked.figures)}
+    content["ablation"] = {name: {m: total[m] for m in content["metrics"]} for name, total in totals.items()}
+    content["candidates"] = {name: OWN if name in ranked.own else ALL for name in content["ablation"]}
+    return content
+
+
+def _confusions(ranked: _Ranked, corpus: Corpus) -> list[dict[str, Any]]:
+    """Return labels that are named for one another, by their titles."""
+    confused = confusions(ranked.short, ranked.truth)
+    titles = titles_of(corpus, [label for pair in confused for label in (pair.named, pair.missed)])
+    return [
+        {"named": titles[pair.named], "missed": titles[pair.missed], "documents": pair.documents} for pair in confused
+    ]
 
 
 def _label_shift_note(corpus: Corpus) -> str:

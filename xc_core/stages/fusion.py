@@ -38,14 +38,11 @@ def run(context: Context[FusionSettings]) -> None:
     if not any(len(subset.rows) for subset in held_out):
         _without_validation(context, inputs)
         return
-    embeddings, k = context.read(Embeddings), settings.candidates
-    parts = [Candidates.of(subset, corpus, embeddings, scores.fitted(subset.fold), k) for subset in held_out]
-    rows, weights_L = np.concatenate([subset.rows for subset in held_out]), corpus.weights()
-    gathered, families_N = Candidates.concat(parts, rows), corpus.families(np.sort(rows))
+    rows_N, gathered = _gather(context, corpus, scores, held_out)
+    weights_L, bins = corpus.weights(), dict(in_bins(corpus.published_train().frequency_L()))
     fitted = gathered.fit(settings.rule, inputs, weights_L)
-    fitted = replace(fitted, candidates=k, offsets=inputs.offsets)
-    ranked = _rankings(settings.rule, inputs, gathered, weights_L, fitted, families_N)
-    bins = dict(in_bins(corpus.published_train().frequency_L()))
+    fitted = replace(fitted, candidates=settings.candidates, offsets=inputs.offsets)
+    ranked = _rankings(settings.rule, inputs, gathered, weights_L, fitted, corpus.families(rows_N))
     measured = of_each(ranked, gathered.truth, weights_L, bins)
     documents = {name: _only_compared(values) for name, values in measured.items()}
     compared = {name: values.total() for name, values in documents.items()}
@@ -54,13 +51,12 @@ def run(context: Context[FusionSettings]) -> None:
     figures: dict[str, float] = {}
     if replacement or FUSION in ranked or not settings.rule.learns:  # otherwise the rule has seen all documents
         unseen_ranking = ranked.get(replacement or FUSION) or gathered.rank(served)
-        served, ranked_by_dial = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
-        at_default = per_document(ranked_by_dial, gathered.truth, weights_L, bins)
-        figures = _only_compared(at_default).total()
+        served, turned = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
         measured = {RULE if name == FUSION else name: values for name, values in measured.items()}
-        measured[FUSION] = at_default
+        measured[FUSION] = per_document(turned, gathered.truth, weights_L, bins)
+        figures = _only_compared(measured[FUSION]).total()
     served.write(context.build.path)
-    write_validation(context.build, np.sort(rows), measured)
+    write_validation(context.build, rows_N, measured)
     context.build.facts |= {
         "documents": len(gathered.truth),
         "revealing_labels": {subset.fold: int(subset.revealing_L.sum()) for subset in held_out},
@@ -71,6 +67,16 @@ def run(context: Context[FusionSettings]) -> None:
         "validation": compared,
     }
     _report(context, compared, replacement, at_zero=", the dial (tail) at 0" if served.turns else "")
+
+
+def _gather(
+    context: Context[FusionSettings], corpus: Corpus, scores: Scores, held_out: list[HeldOut]
+) -> tuple[I64, Candidates]:
+    """Return the rows of all held-out documents, sorted, and their candidates in this order."""
+    embeddings, k = context.read(Embeddings), context.settings.candidates
+    parts = [Candidates.of(subset, corpus, embeddings, scores.fitted(subset.fold), k) for subset in held_out]
+    rows = np.concatenate([subset.rows for subset in held_out])
+    return np.sort(rows), Candidates.concat(parts, rows)
 
 
 def _report(

@@ -50,7 +50,7 @@ def stopped_after(seconds: float | None) -> Iterator[None]:
 
 
 @contextmanager
-def counted(path: Path, number: int) -> Iterator[None]:
+def seconds_kept(path: Path, number: int) -> Iterator[None]:
     """Keep the seconds that trial ``number`` has run in the file ``path`` during the block, up to 5 seconds behind."""
     start, ended = time.monotonic(), threading.Event()
 

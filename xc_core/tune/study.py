@@ -21,7 +21,7 @@ from xc_core.progress import report
 from xc_core.seeds import derive
 from xc_core.tune.asked import Tuning
 from xc_core.tune.early import early
-from xc_core.tune.limits import TimeIsUpError, count_of_killed, counted, stopped_after
+from xc_core.tune.limits import TimeIsUpError, count_of_killed, seconds_kept, stopped_after
 from xc_core.tune.record import SAME, StudyRecord, TrialOutcome, TrialRecord, study_folder, study_lock
 from xc_core.tune.space import TRIAL_STAGES, nested
 from xc_core.tune.storage import answering, importances, opened, sampler, unreadable
@@ -187,7 +187,7 @@ class _Running:
         deadline, definition = None if seconds is None else start + seconds, self.study.user_attrs["asked"]
         attempt = _Attempt(self.tuning, trial, blank, deadline, definition, earlier)
         try:
-            with counted(self._seconds_file, drawn.number):
+            with seconds_kept(self._seconds_file, drawn.number):
                 attempt.run()
             self.failed = 0
         except (TimeIsUpError, KeyboardInterrupt, *_ABORTING):
