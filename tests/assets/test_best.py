@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ from xc_core.data.acceptance import AcceptanceSet, draw
 from xc_core.errors import MissingError, RefusedError, StorageError, XCError
 from xc_core.infer import acceptance
 from xc_core.infer.acceptance import Measured
+
+Edit = Callable[[Workspace, Any], None]
 
 pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 STEP = 0.009
@@ -100,6 +103,17 @@ def test_the_recall_is_that_of_the_index_in_the_registered_files(gated: Gated) -
     (line,) = refused.verdict.failed  # type: ignore[union-attr]
     assert (line.name, line.found, line.limit) == ("index recall", "0.800 against 0.950", "at least 0.9")
     assert gated.release().is_champion
+
+
+def test_the_limits_are_those_of_the_recipe_and_of_the_dataset(gated: Gated, edit: Edit) -> None:
+    gated.release()
+    worse = {"P_at_5": 0.47, "tail_recall_at_5": 0.4}
+    assert {"P@5", "tail recall@5"} <= set(failed(gated.release(**worse)))
+    edit(gated.workspace, {"datasets/toy/release": {"max_bin_drop": 20.0}})
+    names = failed(gated.release(**worse))
+    assert "P@5" in names and "tail recall@5" not in names
+    edit(gated.workspace, {"experiments/toy_ngame/stages/model": {"max_drop": 5.0}})
+    assert gated.release(**worse).is_champion
 
 
 @pytest.mark.parametrize("metric", ["P_at_5", "PSP_at_5"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -167,6 +168,12 @@ def of_probabilities(documents: int = 300, seed: int = 0) -> Pairs:
     return replace(pairs, values_NKF=values)
 
 
+def written(fusion: FittedFusion, folder: Path) -> Any:
+    """Return the content of the file of a fusion."""
+    fusion.write(folder)
+    return json.loads((folder / "fusion.json").read_text("utf-8"))
+
+
 def test_the_linear_model_reads_the_logarithm_of_a_probability_and_the_trees_its_value(tmp_path: Path) -> None:
     """The twin takes the logarithms before the fit; the second score is not declared to be a probability."""
     inputs, pairs, new = replace(INPUTS, probabilities=NAMES[:1]), of_probabilities(), of_probabilities(50, seed=1)
@@ -184,9 +191,11 @@ def test_the_linear_model_reads_the_logarithm_of_a_probability_and_the_trees_its
     expected = twin.scores(twin_of(new).values_NKF, new.filled_NK)
     np.testing.assert_allclose(fitted.scores(new.values_NKF, new.filled_NK), expected, atol=1e-4)
     np.testing.assert_array_equal(fitted.features_of(new.values_NKF, new.filled_NK), new.values_NKF[new.filled_NK])
-    assert fitted.parts() == plain.fit(inputs, pairs).parts() | {
-        name: replace(part, rule=rule) for name, part in fitted.parts().items()
-    }, "each score alone and their plain sum read values"
+    expected_parts = {name: replace(part, rule=rule) for name, part in plain.fit(inputs, pairs).parts().items()}
+    assert fitted.parts() == expected_parts, "each score alone and their plain sum read values"
+    served = fitted.part("sum")
+    np.testing.assert_allclose(served.scores(new.values_NKF), new.values_NKF[..., :2].sum(-1), rtol=1e-6)
+    assert "logarithms" not in written(served, tmp_path), "a part in place of the fusion"
     fitted.write(tmp_path)
     read = FittedFusion.read(tmp_path)
     assert read.logarithms == NAMES[:1]
@@ -198,8 +207,7 @@ def test_without_the_setting_or_without_probabilities_the_linear_model_reads_val
     plain = rule.fit(replace(INPUTS, probabilities=NAMES[:2]), pairs)
     for other in (rule.fit(INPUTS, pairs), replace(rule, log_probabilities=True).fit(INPUTS, pairs)):
         assert (other.logarithms, other.weights) == ((), plain.weights)
-    plain.write(tmp_path)
-    assert "logarithms" not in (tmp_path / "fusion.json").read_text("utf-8"), "as files from before logarithms"
+    assert "logarithms" not in written(plain, tmp_path), "as files from before logarithms"
     alone = LightGBM(rounds=2).fit(replace(INPUTS, probabilities=NAMES), pairs)
     assert alone.scores(pairs.values_NKF).tolist() == (
         LightGBM(rounds=2, log_probabilities=True)

@@ -25,6 +25,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list
 
     def draw(function: Callable[..., None], content: Any) -> list[Axes]:
         function(tmp_path, content, "toy")
+        titles = [figures[-1].get_suptitle(), *(axis.get_title(loc="left") for axis in figures[-1].axes)]
+        assert any(title.startswith("toy") for title in titles)
         return list(figures[-1].axes)
 
     return draw

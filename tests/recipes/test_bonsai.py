@@ -82,6 +82,18 @@ def test_it_is_evaluated_compared_and_packed_like_any_recipe(made: Workspace) ->
     assert packed.predict(["castle0 castle1"], 1)[0][0].title == "castle"
 
 
+def test_its_examples_are_test_documents_each_with_its_own_labels(made: Workspace) -> None:
+    world = ToyWorld.make()
+    true_of = {row["uid"]: [TOPICS[label] for label in sorted(row["target_ind"])] for row in world.test}
+    shown = Evaluation.open(made.folder("evaluation", "toy", "bonsai")).examples
+    assert len(shown) == 12
+    assert {one["uid"]: one["true"] for one in shown} == {one["uid"]: true_of[one["uid"]] for one in shown}
+    for one in shown:
+        assert [label["true"] for label in one["predicted"]] == [
+            label["label"] in one["true"] for label in one["predicted"]
+        ]
+
+
 def test_a_text_without_a_known_word_has_no_label(made: Workspace) -> None:
     packed = open_predictor(made.folder("model", "toy", "bonsai"))
     found = packed.predict(["", "quixotic zeppelins", "castle0"], len(TOPICS))

@@ -24,6 +24,7 @@ from xc_core.errors import ConfigError, CorruptError, MissingError
 from xc_core.fusion import FittedFusion, Inputs, Sum, summed
 from xc_core.infer.bundle import Model, Parts, open_predictor
 from xc_core.infer.predictor import Predictor
+from xc_core.lifecycle.add_labels import add_labels
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.scores import Query, Scores
 from xc_core.scores.label_words import Matches
@@ -89,6 +90,7 @@ def test_scores_on_parts_of_words_are_packed_and_know_forms_that_no_text_has(cop
     for stage in ("scores", "fusion", "evaluation", "model"):
         run_stage(copied, stage, "toy", "house")
     packed = open_predictor(copied.folder("model", "toy", "house"))
+    assert packed.ranker.fusion.logarithms == ("lexical", "characters"), "both are probabilities"
     found = Evaluation.open(copied.folder("evaluation", "toy", "house"))
     assert found.report["ablation"]["characters"]["P_at_1"] > 90
     asked = Query(np.zeros((1, packed.encoder.width), np.float32), ["rivering"])
@@ -269,3 +271,15 @@ def test_the_linear_start_of_house_reads_the_logarithm_of_the_lexical_score_alon
     fused = housed.open(FittedFusion, "toy", "house")
     assert fused.logarithms == ("lexical",)
     assert {"lexical", "label_words", "neighbours"} <= set(fused.add)
+
+
+def test_labels_that_come_later_leave_the_scores_of_the_others(copied: Workspace, tmp_path: Path) -> None:
+    before = open_predictor(copied.folder("model", "toy", "house"))
+    (tmp_path / "new.csv").write_text("uid,text\nN1,falcon0 of a meadow\n", "utf-8")
+    assert add_labels(copied, tmp_path / "new.csv", "toy").labels == 1
+    after = open_predictor(copied.folder("model", "toy", "house"))
+    every = len(TOPICS) + 1
+    assert {label.uid for label in after.predict(["falcon0"], every)[0]} >= {"N1"}
+    for old, now in zip(before.predict(TEXTS, every), after.predict(TEXTS, every), strict=True):
+        scores = {label.uid: label.score for label in now}
+        assert {label.uid: scores[label.uid] for label in old} == {label.uid: label.score for label in old}

@@ -65,6 +65,7 @@ def test_if_m4_compares_products_unit_rows_keep_their_length(tmp_path: Path) -> 
     loss = {"kind": "bce", "temperature": 0.05, "bias": 1.0}
     still = classified(workspace, "unidec", **STILL, loss=loss, table={"unit": False, "lr": 1e-8})
     np.testing.assert_allclose(still, trained_rows(workspace, "unidec") / 0.05, rtol=1e-5, atol=1e-5)
+    assert not open_tables(workspace, "unidec").unit, "the rows of new labels get lengths too"
 
 
 @pytest.mark.parametrize("recipe", ["renee", "unidec"])
