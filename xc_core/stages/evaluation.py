@@ -42,7 +42,7 @@ class _Ranked:
     short: Shortlist
     """What the fusion ranks first, without filtered pairs."""
     figures: dict[str, PerDocument]
-    own: frozenset[str]
+    searching: frozenset[str]
     """Parts that ranked candidates of their own, as a model with this part alone would."""
 
 
@@ -79,14 +79,15 @@ def _rank(corpus: Corpus, ranker: Ranker, fusion: FittedFusion, vectors_ND: F32)
     """Rank labels of the test documents by the fusion and its parts, and measure each ranking."""
     rows_N = corpus.rows(TEST)
     truth, filters = corpus.labels.rows(rows_N), corpus.filters.rows(rows_N)
-    rules, first = {FUSION: fusion, **fusion.parts()}, rows_N[:1]
-    own = rules.keys() & ranker.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
+    rules = {FUSION: fusion, **fusion.parts()}
+    first = rows_N[:1]
+    searching = rules.keys() & ranker.searching(Query(vectors_ND[first], corpus.texts_of("documents", first)))
     blocks = ranker.blocks(
-        vectors_ND, rows_N, lambda: corpus.texts_of("documents", rows_N), rules, "scoring test documents", own
+        vectors_ND, rows_N, lambda: corpus.texts_of("documents", rows_N), rules, "scoring test documents", searching
     )
     bins = dict(in_bins(corpus.published_train().frequency_L()))
     short, figures = _measure_blocks(blocks, truth, filters, corpus.weights(), bins)
-    return _Ranked(rows_N, truth, short, figures, frozenset(own))
+    return _Ranked(rows_N, truth, short, figures, frozenset(searching))
 
 
 def _describe(ranked: _Ranked, corpus: Corpus, seed: int) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def _describe(ranked: _Ranked, corpus: Corpus, seed: int) -> dict[str, Any]:
     content = report(ranked.short, ranked.truth, weights_L, frequency_L, seed=seed, most=most)
     totals = {name: ranked.figures[name].total() for name in reversed(ranked.figures)}
     content["ablation"] = {name: {m: total[m] for m in content["metrics"]} for name, total in totals.items()}
-    content["candidates"] = {name: OWN if name in ranked.own else ALL for name in content["ablation"]}
+    content["candidates"] = {name: OWN if name in ranked.searching else ALL for name in content["ablation"]}
     return content
 
 
