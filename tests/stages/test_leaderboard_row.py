@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +15,17 @@ from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import open_corpus, run_until
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.classifiers import LabelTables
 from xc_core.data.history import TrainedOn
+from xc_core.encoders import TrainedEncoder
+from xc_core.fusion import FittedFusion
 from xc_core.metrics.evaluation import Evaluation, LearntFrom
 from xc_core.metrics.leaderboard import Leaderboard
 from xc_core.metrics.names import TABLE
 from xc_core.metrics.ranking import PerDocument
 from xc_core.params import deep_merged
 from xc_core.stages import leaderboard
+from xc_core.stages.evaluation import _learnt_from
 
 LEARNT = LearntFrom(
     encoder=TrainedOn(train=90, epochs=3.0),
@@ -175,5 +180,18 @@ def test_an_evaluation_says_in_words_what_was_learnt_from(workspace: Workspace) 
     assert words["adversarial"] == {
         "encoder": "not trained",
         "classifier": f"{train} train documents, 2 epochs",
-        "fusion": "not fitted; its dial is, on validation documents that no score has seen",
+        "fusion": "not fitted",  # its dial has no effect
     }
+
+
+@pytest.mark.parametrize(
+    ("reach", "words"),
+    [(0.0, "not fitted"), (0.5, "not fitted; its dial is, on validation documents that no score has seen")],
+)
+def test_a_dial_without_effect_is_not_named(workspace: Workspace, reach: float, words: str) -> None:
+    trained = workspace.open(TrainedEncoder, "toy", "adversarial")
+    tables = workspace.open(LabelTables, "toy", "adversarial")
+    fusion = workspace.open(FittedFusion, "toy", "adversarial")
+    assert fusion.dial is not None
+    fusion = replace(fusion, dial=replace(fusion.dial, reach=reach))
+    assert _learnt_from(open_corpus(workspace), trained, tables, fusion, ()).words()["fusion"] == words

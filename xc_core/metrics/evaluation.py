@@ -41,7 +41,7 @@ class LearntFrom:
     published: int
     """Train and validation documents of the corpus."""
     dial: bool = False
-    """True if the fusion has a dial, which is fitted like a fusion."""
+    """True if the fusion has a dial, which is fitted like a fusion, and its position changes the order."""
     instead: str = ""
     """The score, or the sum, that is used instead of the fitted fusion."""
     scores: tuple[str, ...] = ()

@@ -162,7 +162,7 @@ def _learnt_from(
         joint=trained.rows_LD is not None,
         fitted=fusion.rule.learns and len(corpus.rows(VALIDATION)) > 0,
         published=len(corpus.published_rows()),
-        dial=fusion.dial is not None,
+        dial=fusion.turns,
         instead=fusion.instead,
         scores=scores,
         fitted_on=(rows.train, rows.validation),
