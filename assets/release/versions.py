@@ -147,8 +147,8 @@ def download(version: Any) -> Path:
     """Return a local folder with the packed model of a registered version.
 
     Files of a registry elsewhere are copied (``copies``). Raises MissingError if the files are gone, CorruptError if
-    MLflow's description of them is damaged, or is that of another kind of model, StorageError if they cannot be copied,
-    UnavailableError if they come from a tracking server that does not answer.
+    MLflow's description of them is damaged or describes a different kind of model, StorageError if they cannot be
+    copied, UnavailableError if they come from a tracking server that does not answer.
     """
     from mlflow.exceptions import MlflowException
     from ruamel.yaml import YAMLError

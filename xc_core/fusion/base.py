@@ -25,9 +25,10 @@ from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
 SUM: Final = "sum"
 """Name of the plain sum where a fusion is compared with its scores."""
 _FILE: Final = "fusion.json"
-_LEAST_PROBABILITY: Final = 1e-4
 RULE: Final = "rule"
 """Name of the fitted rule with its dial at 0, whether or not it is served, where models are compared on validation."""
+_LEAST_PROBABILITY: Final = 1e-4
+"""Lower probabilities count as this one where logarithms are added: most candidates have 0."""
 _RESERVED: Final = ("fusion", SUM, RULE)
 """Names that reports use for the fusion itself, for the plain sum and for the rule."""
 
@@ -302,7 +303,7 @@ class FittedFusion:
 
 
 def log_of(values: F32) -> F32:
-    """Return the logarithm of each probability; one below 1e-4 counts as 1e-4, because most candidates have 0."""
+    """Return the logarithm of each probability, which counts as at least ``_LEAST_PROBABILITY``."""
     return np.log(np.maximum(values, np.float32(_LEAST_PROBABILITY)))
 
 

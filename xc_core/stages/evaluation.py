@@ -51,10 +51,13 @@ def run(context: Context[EvaluationSettings]) -> None:
     settings, corpus, scores = context.settings, context.read(Corpus), context.read(Scores)
     fusion, vectors_ND = context.read(FittedFusion), context.read(Embeddings).documents_ND
     ranker = Ranker(scores.fitted(), fusion)
-    ranked = _rank(corpus, ranker, fusion, vectors_ND)
+    weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
+    ranked = _rank(corpus, ranker, fusion, vectors_ND, weights_L, frequency_L)
     trained, tables = context.read(TrainedEncoder), context.read(LabelTables)
     learning = tuple(name for name, score in scores.parts.items() if score.learns)
-    content = _describe(ranked, corpus, settings.seed)
+    most = int(corpus.labels.counts_N.max())
+    content = report(ranked.short, ranked.truth, weights_L, frequency_L, seed=settings.seed, most=most)
+    content |= _describe_parts(ranked, list(content["metrics"]))
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     content["learnt_from"] = asdict(_learnt_from(corpus, trained, tables, fusion, learning))
     content["confusions"] = _confusions(ranked, corpus)
@@ -75,7 +78,9 @@ def run(context: Context[EvaluationSettings]) -> None:
         context.report(f"evaluation: {note}")
 
 
-def _rank(corpus: Corpus, ranker: Ranker, fusion: FittedFusion, vectors_ND: F32) -> _Ranked:
+def _rank(
+    corpus: Corpus, ranker: Ranker, fusion: FittedFusion, vectors_ND: F32, weights_L: F64, frequency_L: I64
+) -> _Ranked:
     """Rank labels of the test documents by the fusion and its parts, and measure each ranking."""
     rows_N = corpus.rows(TEST)
     truth, filters = corpus.labels.rows(rows_N), corpus.filters.rows(rows_N)
@@ -85,20 +90,17 @@ def _rank(corpus: Corpus, ranker: Ranker, fusion: FittedFusion, vectors_ND: F32)
     blocks = ranker.blocks(
         vectors_ND, rows_N, lambda: corpus.texts_of("documents", rows_N), rules, "scoring test documents", searching
     )
-    bins = dict(in_bins(corpus.published_train().frequency_L()))
-    short, figures = _measure_blocks(blocks, truth, filters, corpus.weights(), bins)
+    short, figures = _measure_blocks(blocks, truth, filters, weights_L, dict(in_bins(frequency_L)))
     return _Ranked(rows_N, truth, short, figures, frozenset(searching))
 
 
-def _describe(ranked: _Ranked, corpus: Corpus, seed: int) -> dict[str, Any]:
-    """Return the report on the rankings: metrics of the fusion, and those of each part."""
-    weights_L, frequency_L = corpus.weights(), corpus.published_train().frequency_L()
-    most = int(corpus.labels.counts_N.max())
-    content = report(ranked.short, ranked.truth, weights_L, frequency_L, seed=seed, most=most)
+def _describe_parts(ranked: _Ranked, metrics: list[str]) -> dict[str, Any]:
+    """Return the metrics of the fusion and of each part, and whose candidates each ranked."""
     totals = {name: ranked.figures[name].total() for name in reversed(ranked.figures)}
-    content["ablation"] = {name: {m: total[m] for m in content["metrics"]} for name, total in totals.items()}
-    content["candidates"] = {name: OWN if name in ranked.searching else ALL for name in content["ablation"]}
-    return content
+    return {
+        "ablation": {name: {metric: total[metric] for metric in metrics} for name, total in totals.items()},
+        "candidates": {name: OWN if name in ranked.searching else ALL for name in totals},
+    }
 
 
 def _confusions(ranked: _Ranked, corpus: Corpus) -> list[dict[str, Any]]:
