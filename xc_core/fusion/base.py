@@ -119,6 +119,10 @@ class Fusion(Part):
     def require(self) -> None:
         """Raise MissingError if a package that the fit needs is not installed."""
 
+    def fit_bytes(self, values: float) -> float:
+        """Return the bytes that a fit holds beside the values of the scores, which have ``values`` bytes."""
+        return 0.0
+
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the trees from what ``Trees.to_dict`` returned."""
         raise NotImplementedError
