@@ -99,6 +99,7 @@ def test_a_plan_counts_what_any_score_says_of_itself(monkeypatch: pytest.MonkeyP
     """A plug-in is counted as this project's own scores are; one score more is added to the others."""
     ngame = RECIPES["ngame"]
     before = Case(ngame, LARGE, WIDTH)
+    assert before.footprint == Footprint()
     own = Footprint(held=7e9, written=5e9, compared=11, cells=3)
     asked: list[Size] = []
     monkeypatch.setattr(Classifier, "footprint", lambda self, size: asked.append(size) or own)
