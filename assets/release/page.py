@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 MODEL_PAGE: Final = """\
 Labels for texts of the dataset `{dataset}`. Input: a list of texts; parameters: `k`, the number of labels of each text,
-and `tail`, the dial from 0 (the likeliest labels first) to 1 (rare labels higher; -1: the model's own). Output: uid,
-title and score of the best labels. Ask it: `xc predict --dataset {dataset} "some text"`.
+`tail`, the dial from 0 (the likeliest labels first) to 1 (rare labels higher; -1: the model's own), and
+`min_probability`, below which labels are left out. Output: uid, title, score and probability of the best labels. Ask
+it: `xc predict --dataset {dataset} "some text"`.
 
 Aliases: `champion` is served, `challenger` passed the gate last, `previous` was champion before. Every version says
 where it comes from: `xc lineage VERSION --dataset {dataset}`."""

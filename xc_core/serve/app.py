@@ -71,6 +71,7 @@ class Server:
             "ready": not self.draining,
             "model": self.models.current.name,
             "dial": self.models.current.predictor.ranker.fusion.turns,
+            "probabilities": self.models.current.has_dial,
             "refused": refusal and {"version": refusal.version, "reason": refusal.reason},
             "registry": self.models.source_error or "ok",
         }
