@@ -70,7 +70,7 @@ def test_without_labels_there_is_no_figure() -> None:
     assert empty["thresholds"][4] == {
         "least": 0.5, "precision": None, "recall": 0.0, "f1": 0.0, "labels": 0.0, "without": 100.0,
     }  # fmt: skip
-    assert in_words(empty) == "no label has a probability of 0.5"
+    assert in_words(empty) == "no label with a probability of 0.5"
     none = calibration(np.zeros((0, 3), np.float32), np.zeros((0, 3), bool), 0)
     assert none["thresholds"][0]["without"] is None and none["thresholds"][0]["f1"] is None
 
@@ -79,5 +79,5 @@ def test_one_line_has_the_figures_of_a_half() -> None:
     probability = np.array([[0.9, 0.6, 0.2], [0.5, 0.1, 0.0]], np.float32)
     positive = np.array([[True, False, True], [True, False, False]])
     assert in_words(calibration(probability, positive, 4)) == (
-        "labels with a probability of 0.5: precision 66.7, recall 50.0, 1.50 per document; calibration error 42.0"
+        "precision 66.7, recall 50.0 and 1.50 labels per document at a probability of 0.5; calibration error 42.0"
     )

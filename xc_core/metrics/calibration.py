@@ -41,10 +41,10 @@ def in_words(content: dict[str, Any], least: float = 0.5) -> str:
     """Return one line on the figures of the threshold ``least`` and on the calibration error."""
     own = next(one for one in content["thresholds"] if one["least"] == least)
     if own["precision"] is None:
-        return f"no label has a probability of {least:g}"
+        return f"no label with a probability of {least:g}"
     return (
-        f"labels with a probability of {least:g}: precision {own['precision']:.1f}, recall {own['recall']:.1f}, "
-        f"{own['labels']:.2f} per document; calibration error {content['error']:.1f}"
+        f"precision {own['precision']:.1f}, recall {own['recall']:.1f} and {own['labels']:.2f} labels per document at a "
+        f"probability of {least:g}; calibration error {content['error']:.1f}"
     )
 
 
