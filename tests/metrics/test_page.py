@@ -124,9 +124,10 @@ def test_a_report_with_calibration_has_a_row_per_threshold() -> None:
     assert "How sure the model is" not in own.html(), "an evaluation of 0.2.0 has no probabilities"
     content = {**own.report, "calibration": calibration(probability, positive, 4)}
     text = " ".join(read(replace(own, report=content).html()).text.split())
-    assert "0.5 66.67 50.00 57.14 1.50 0.00 % 2 55.00 % 50.00 %" in text
-    assert "0.9 100.00 25.00 40.00 0.50 50.00 % 1 95.00 % 100.00 %" in text
-    assert "0.8 100.00 25.00 40.00 0.50 50.00 % 0 - % - %" in text
+    assert "0.5 66.67 50.00 57.14 1.50 0.00 0.6" in text
+    assert "0.9 100.00 25.00 40.00 0.50 50.00 Among" in text
+    assert "0.5 to 0.6 2 55.00 50.00 0.6 to 0.7 0 - - " in text
+    assert "0.9 to 1.0 1 95.00 100.00" in text
     assert "are 7.50 points from" in text
 
 
