@@ -19,7 +19,7 @@ class Label(pydantic.BaseModel):
     uid: str
     title: str
     score: float
-    probability: float | None
+    probability: float | None = None  # MLflow wants a default
 
 
 class Labels(PythonModel):  # type: ignore[misc,unused-ignore]

@@ -144,6 +144,9 @@ def test_the_run_of_a_registered_model_has_figures_with_intervals_settings_plots
     assert ends == pytest.approx(tuple(report["intervals"]["P_at_5"]))
     assert metrics["head_recall_at_5"] == pytest.approx(report["bins"]["head"]["recall_at_5"])
     assert metrics["index_recall_classifier"] == report["index_recall"]["classifier"]
+    half = report["calibration"]["thresholds"][4]
+    assert metrics["calibration_error"] == pytest.approx(report["calibration"]["error"])
+    assert (half["least"], metrics["precision_at_probability_half"]) == (0.5, pytest.approx(half["precision"]))
     assert (run.data.params["recipe"], run.data.params["settings.encoder.epochs"]) == ("ngame", "4.0")
     (data,) = run.inputs.dataset_inputs
     assert data.dataset.name == "toy/corpus"

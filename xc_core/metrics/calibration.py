@@ -37,14 +37,20 @@ def calibration(probability_NK: F32, positive_NK: Bool, positives: int) -> dict[
     }
 
 
+def at_least(content: dict[str, Any], least: float) -> dict[str, float | None]:
+    """Return precision, recall and F1 of a threshold of ``content``, in percent, and its labels per document."""
+    own = next(one for one in content["thresholds"] if one["least"] == least)
+    return {name: own[name] for name in ("precision", "recall", "f1", "labels")}
+
+
 def in_words(content: dict[str, Any], least: float = 0.5) -> str:
     """Return one line on the figures of the threshold ``least`` and on the calibration error."""
-    own = next(one for one in content["thresholds"] if one["least"] == least)
+    own = at_least(content, least)
     if own["precision"] is None:
         return f"no label with a probability of {least:g}"
     return (
-        f"precision {own['precision']:.1f}, recall {own['recall']:.1f} and {own['labels']:.2f} labels per document at a "
-        f"probability of {least:g}; calibration error {content['error']:.1f}"
+        f"precision {own['precision']:.1f}, recall {own['recall']:.1f} and {own['labels']:.2f} labels per document "
+        f"at a probability of {least:g}; calibration error {content['error']:.1f}"
     )
 
 
