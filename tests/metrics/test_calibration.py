@@ -70,7 +70,7 @@ def test_without_labels_there_is_no_figure() -> None:
     assert empty["thresholds"][4] == {
         "least": 0.5, "precision": None, "recall": 0.0, "f1": 0.0, "labels": 0.0, "without": 100.0,
     }  # fmt: skip
-    assert in_words(empty) == "no label with a probability of 0.5"
+    assert in_words(empty) == "no label with a probability of 0.5 or more"
     none = calibration(np.zeros((0, 3), np.float32), np.zeros((0, 3), bool), 0)
     assert none["thresholds"][0]["without"] is None and none["thresholds"][0]["f1"] is None
 
@@ -79,5 +79,21 @@ def test_one_line_has_the_figures_of_a_half() -> None:
     probability = np.array([[0.9, 0.6, 0.2], [0.5, 0.1, 0.0]], np.float32)
     positive = np.array([[True, False, True], [True, False, False]])
     assert in_words(calibration(probability, positive, 4)) == (
-        "precision 66.7, recall 50.0 and 1.50 labels per document at a probability of 0.5; calibration error 42.0"
+        "precision 66.7, recall 50.0 and 1.50 labels per document at a probability of 0.5 or more; "
+        "calibration error 42.0"
     )
+
+
+def test_test_documents_without_true_labels_have_no_recall() -> None:
+    found = calibration(np.array([[0.9, 0.6]], np.float32), np.zeros((1, 2), bool), 0)
+    assert in_words(found) == (
+        "precision 0.0, recall - and 2.00 labels per document at a probability of 0.5 or more; calibration error 75.0"
+    )
+
+
+def test_a_probability_at_a_bound_counts_above_it_in_bins_and_thresholds() -> None:
+    """As float32 0.7 and 0.9 are less than the decimal numbers; an answer with such a bound has these labels."""
+    bounds = np.array([THRESHOLDS], np.float32)
+    found = calibration(bounds, np.ones(bounds.shape, bool), len(THRESHOLDS))
+    assert [one["labels"] for one in found["bins"]] == [1] * len(THRESHOLDS)
+    assert [one["labels"] for one in found["thresholds"]] == list(range(len(THRESHOLDS), 0, -1))

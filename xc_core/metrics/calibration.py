@@ -21,7 +21,7 @@ def calibration(probability_NK: F32, positive_NK: Bool, positives: int) -> dict[
     probability and share of true labels in nine bins of equal width, weighted by their labels. None stands for a figure
     of no label.
     """
-    bin_NK = np.searchsorted(THRESHOLDS, probability_NK, side="right")
+    bin_NK = np.searchsorted(np.array(THRESHOLDS, np.float32), probability_NK, side="right")
     count_R, true_R, total_R = (
         np.bincount(bin_NK.ravel(), weights=weights, minlength=len(THRESHOLDS) + 1)[1:]
         for weights in (None, positive_NK.ravel(), probability_NK.ravel().astype(np.float64))
@@ -47,10 +47,11 @@ def in_words(content: dict[str, Any], least: float = 0.5) -> str:
     """Return one line on the figures of the threshold ``least`` and on the calibration error."""
     own = at_least(content, least)
     if own["precision"] is None:
-        return f"no label with a probability of {least:g}"
+        return f"no label with a probability of {least:g} or more"
+    recall = "-" if own["recall"] is None else f"{own['recall']:.1f}"
     return (
-        f"precision {own['precision']:.1f}, recall {own['recall']:.1f} and {own['labels']:.2f} labels per document "
-        f"at a probability of {least:g}; calibration error {content['error']:.1f}"
+        f"precision {own['precision']:.1f}, recall {recall} and {own['labels']:.2f} labels per document "
+        f"at a probability of {least:g} or more; calibration error {content['error']:.1f}"
     )
 
 
