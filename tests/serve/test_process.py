@@ -241,6 +241,18 @@ def test_a_person_types_a_text_and_sees_labels_and_reasons(folder: Path, tmp_pat
         assert page.locator("#answer img, #answer script").count() == 0
         assert "classifier" in page.locator(".label").first.locator("table").inner_text()
         assert "version" in page.inner_text("#model")
+        shares = page.locator(".label .score").all_inner_texts()
+        found = ask(port, text="falcon0 castle1", k=3)[1]["answers"][0]
+        assert shares == [f"{round(100 * label['probability'])} %" for label in found]
+        expect(page.locator("#likely")).to_be_visible()
+        between = (found[0]["probability"] + found[1]["probability"]) / 2
+        page.fill("#least", f"{100 * between:.1f}")  # any number, not only the steps of the arrows
+        page.click("#go")
+        expect(page.locator(".label")).to_have_count(1)
+        page.fill("#least", "100")
+        page.click("#go")
+        expect(page.locator("#answer")).to_have_text("No label is that probable.")
+        page.fill("#least", "")
         page.locator("#tail").fill("1")
         page.locator("#tail").dispatch_event("change")
         expect(page.locator("#position")).to_have_text("1.00")
