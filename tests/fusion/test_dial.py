@@ -110,7 +110,7 @@ def test_the_curve_is_the_share_of_positives() -> None:
 
 @pytest.mark.parametrize("tail", [None, 0.0, 0.4, 1.0])
 def test_probabilities_are_shares_of_positives_on_new_documents_at_every_position(tail: float | None) -> None:
-    dial = replace(fitted()[0], default=0.7)
+    dial = replace(fitted()[0], default=0.7, reach=0.75)
     ids, scores, _, _ = world(4000, seed=2)
     chance = 1 / (1 + np.exp(2 - 1.5 * scores))
     found = dial.probability(ids, dial.turned(ids, scores, tail), tail)
@@ -123,13 +123,16 @@ def test_probabilities_are_shares_of_positives_on_new_documents_at_every_positio
     assert found.max() == pytest.approx(np.exp(dial.log_share_R[-2])), "no more than was counted"
 
 
-def test_unlikely_labels_are_left_out_and_the_others_keep_their_order() -> None:
+@pytest.mark.parametrize("tail", [None, 0.0, 1.0])
+def test_unlikely_labels_are_left_out_and_the_others_keep_their_order(tail: float | None) -> None:
+    """A label that has the least probability itself, as an answer states it, stays."""
     ids, scores, _, _ = world(300, seed=3)
     fusion = replace(summed(Sum(), Inputs(("one",), ("one",))), dial=replace(fitted()[0], default=0.7))
-    ranked = fusion.rank(ids, scores[..., None])
-    probability = fusion.probabilities(ranked)
+    ranked = fusion.rank(ids, scores[..., None], tail)
+    probability = fusion.probabilities(ranked, tail)
     assert probability is not None
-    likely = fusion.likely(ranked, 0.3)
+    least = float(np.sort(probability[probability >= 0.3])[0])
+    likely = fusion.likely(ranked, least, tail)
     expected = [[one for one, share in zip(*row, strict=True) if share >= 0.3]
                 for row in zip(ranked.ids_NK.tolist(), probability.tolist(), strict=True)]  # fmt: skip
     assert [[one for one in row if one != PAD_ID] for row in likely.ids_NK.tolist()] == expected

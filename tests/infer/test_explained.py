@@ -48,6 +48,15 @@ def test_each_question_has_its_own_least_probability(predictor: Predictor) -> No
     assert {label.label for label in limited} <= only
 
 
+@pytest.mark.parametrize("tail", [None, 0.0, 0.5])
+def test_probabilities_are_those_of_a_prediction_at_each_position(rare: Predictor, tail: float | None) -> None:
+    """Unlikely labels are left out before the first k are taken."""
+    (found,) = explained(rare, [Question(TEXTS, k=2, tail=tail, min_probability=0.2)])
+    for labels, expected in zip(found, rare.predict(list(TEXTS), 2, tail, 0.2), strict=True):
+        assert [one.label for one in labels] == [one.label for one in expected]
+        assert [one.probability for one in labels] == pytest.approx([one.probability for one in expected], abs=1e-5)
+
+
 def test_questions_that_share_a_pass_differ_in_everything_else_and_get_their_own_answers(predictor: Predictor) -> None:
     questions = [
         Question(TEXTS[:1], k=1),

@@ -94,13 +94,21 @@ def test_a_position_that_the_dial_does_not_have_is_refused(predictor: Predictor,
             predictor.predict(texts, tail=tail)
 
 
-def test_a_least_probability_leaves_out_labels_before_the_first_k_are_taken(predictor: Predictor) -> None:
+def test_a_position_that_is_asked_for_changes_no_probability(rare: Predictor) -> None:
+    at_default, at_half = rare.predict(TEXTS, 10), rare.predict(TEXTS, 10, 0.5)
+    for own, other in zip(at_half, at_default, strict=True):
+        known = {one.label: one.probability for one in other}
+        assert [one.probability for one in own] == pytest.approx([known[one.label] for one in own], abs=1e-5)
+    least = 0.2
+    likely = [[one for one in answer if one.probability >= least] for answer in at_half]  # type: ignore[operator]
+    assert rare.predict(TEXTS, 10, 0.5, least) == likely
+    assert at_half != likely
+
+
+def test_a_least_probability_leaves_out_labels_before_the_first_k_are_taken(
+    predictor: Predictor, rare: Predictor
+) -> None:
     """The dial may put an unlikely label before a likely one."""
-    dial = predictor.ranker.fusion.dial
-    assert dial is not None
-    turned = replace(dial, reach=1.0, default=1.0, log_weight_L=np.linspace(0, 8, 10, dtype=np.float32))
-    fusion = replace(predictor.ranker.fusion, dial=turned)
-    rare = replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))
     every, likely = rare.predict(TEXTS, 10), rare.predict(TEXTS, 2, min_probability=0.2)
     assert likely == [[one for one in answer if one.probability >= 0.2][:2] for answer in every]  # type: ignore[operator]
     assert likely != [[one for one in answer[:2] if one.probability >= 0.2] for answer in every]  # type: ignore[operator]
