@@ -156,7 +156,7 @@ def _note_answers(texts: list[str], answers: list[list[Prediction]], asked: Aske
     if asked.min_probability:
         if none := sum(not answer for answer in answers):
             click.echo(
-                f"note: no label with a probability of {asked.min_probability:g} for {none:,} of "
+                f"note: no label with a probability of {asked.min_probability:g} or more for {none:,} of "
                 f"{counted(len(texts), 'text')}",
                 err=True,
             )
