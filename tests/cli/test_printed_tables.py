@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import polars as pl
 import pytest
 
-from xc_core.cli.tables import metrics_table, show_leaderboard
+from xc_core.cli.tables import metrics_table, show_leaderboard, show_metrics
+from xc_core.metrics.calibration import calibration
 from xc_core.metrics.leaderboard import COSTS, LEARNT, SPENT, group, markdown
 from xc_core.metrics.names import TABLE
 
@@ -64,3 +66,18 @@ def test_a_score_with_a_long_name_keeps_the_columns_of_an_evaluation(name: str) 
     assert {len(line) - len("   all scores") for line in lines[:2]} == {len(line) for line in lines[2:]}
     assert all(line.split()[1:] == [*["12.50"] * len(TABLE), "all", "scores"] for line in lines[:2])
     assert head.index("P@1") + len("P@1") == lines[0].index("12.50") + len("12.50")
+
+
+def test_an_evaluation_has_a_line_on_probabilities_if_it_measured_any(capsys: pytest.CaptureFixture[str]) -> None:
+    """That of a fusion without a dial has none; one of 0.2.0 does not have the field."""
+    report = {
+        "documents": 2,
+        "ablation": {"fusion": dict.fromkeys(TABLE, 12.5)},
+        "candidates": {"fusion": "all scores"},
+        "intervals": dict.fromkeys(TABLE, (12.0, 13.0)),
+    }
+    found = calibration(np.array([[0.9], [0.6]], np.float32), np.array([[True], [False]]), 2)
+    for more, last in (({"calibration": found}, "probability:"), ({"calibration": None}, "to "), ({}, "to ")):
+        evaluation = SimpleNamespace(report=report | more, learnt=SimpleNamespace(words=dict))
+        show_metrics(cast(Any, SimpleNamespace(open=lambda *_, own=evaluation: own)), "toy", "ngame")
+        assert capsys.readouterr().out.splitlines()[-1].startswith(last)

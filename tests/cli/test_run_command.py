@@ -35,9 +35,9 @@ def test_evaluate_prints_the_metrics_of_every_score(xc: Xc, ready: Workspace) ->
     ends = [[cell.end() for cell in re.finditer(r"\S+", line[12:])][:8] for line in lines[1:8]]
     assert ends == [ends[0]] * 7, "columns are aligned"
     rows = {line[:12].strip(): line[12:].split() for line in lines[2:8]}
-    assert [line.partition(":")[0] for line in lines[8:]] == ["encoder", "classifier", "fusion"], (
-        "what each learnt from"
-    )
+    names = [line.partition(":")[0] for line in lines[8:]]
+    assert names == ["encoder", "classifier", "fusion", "probability"], "what each learnt from, then the probabilities"
+    assert re.search(r"\d labels per document at a probability of 0\.5 or more; calibration error \d", lines[11])
     seconds = read_costs(ready, "encoder", "toy", "ngame")["train_seconds"]
     assert lines[8].endswith(f", {seconds:.0f} s")
     assert set(rows) == {"label_text", "classifier", "sum", "fusion", "95 % from", "to"}
