@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +16,9 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.fusion import FittedFusion
+from xc_core.fusion.dial import Dial
 from xc_core.infer.bundle import open_predictor
-from xc_core.metrics.calibration import calibration
+from xc_core.metrics.calibration import calibration, in_words
 from xc_core.metrics.confusions import Confusion
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.ranking import per_document, without
@@ -54,21 +58,33 @@ def test_blocks_have_the_figures_of_the_whole(block: int) -> None:
             np.testing.assert_allclose(figures[name].den[metric], whole.den[metric], rtol=1e-12, atol=1e-15)
 
 
-def test_the_calibration_is_that_of_the_served_probabilities(trained: Workspace) -> None:
+@pytest.mark.parametrize("default", [0.0, 1.0])
+def test_the_calibration_is_that_of_the_served_probabilities(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch, lines: list[str], default: float
+) -> None:
     """Every label of a test document as the packed model answers it, at the model's own position of the dial."""
+
+    def turned(folder: Path, content: dict[str, Any]) -> Dial:
+        weights = np.linspace(0, 3, len(TOPICS), dtype=np.float32)
+        return replace(read(folder, content), reach=1.0, default=default, log_weight_L=weights)
+
+    read = Dial.read
+    monkeypatch.setattr(Dial, "read", turned)
+    run_stage(copied, "evaluation", "toy", "ngame", force=True)
     tests = ToyWorld.make().test
-    model = open_predictor(trained.folder("model", "toy", "ngame"))
+    model = open_predictor(copied.folder("model", "toy", "ngame"))
     answers = model.predict([f"{row['title']} {row['content']}" for row in tests], len(TOPICS))
     probability = np.zeros((len(tests), len(TOPICS)), np.float32)
     for row, answer in enumerate(answers):
         probability[row, [label.label for label in answer]] = [label.probability for label in answer]
     positive = np.array([[label in row["target_ind"] for label in range(len(TOPICS))] for row in tests])
-    found = Evaluation.open(trained.folder("evaluation", "toy", "ngame")).report["calibration"]
+    found = Evaluation.open(copied.folder("evaluation", "toy", "ngame")).report["calibration"]
     expected = calibration(probability, positive, int(positive.sum()))
     assert found["error"] == pytest.approx(expected["error"], abs=0.1)
     for own, other in zip(found["thresholds"], expected["thresholds"], strict=True):
         assert own == pytest.approx(other, abs=0.5)
     assert found["thresholds"][4]["precision"] > 50
+    assert f"evaluation: {in_words(found)}" in lines
 
 
 def test_a_fusion_without_a_dial_is_evaluated_without_calibration(
