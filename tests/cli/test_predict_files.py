@@ -64,8 +64,30 @@ def test_a_file_gets_the_answers_of_its_texts(
     assert [row["row"] for row in rows] == list(range(50))
     for row, labels in zip(rows, expected, strict=True):
         assert [(one["uid"], one["title"]) for one in row["labels"]] == [(one.uid, one.title) for one in labels]
-        assert [one["score"] for one in row["labels"]] == pytest.approx([one.score for one in labels], abs=1e-6)
+        for name in ("score", "probability"):
+            found = [one[name] for one in row["labels"]]
+            assert found == pytest.approx([getattr(one, name) for one in labels], abs=1e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([source, target])
+
+
+@pytest.mark.parametrize("target", ["y.parquet", "y.jsonl"])
+def test_a_model_without_a_dial_writes_no_probability(tmp_path: Path, target: str) -> None:
+    job = Job(write(tmp_path / "x.csv", TEXTS[:2]), tmp_path / target, "text")
+    job.run(lambda texts: [[Prediction(0, "u", "t", 1.0, None)] for _ in texts])
+    label = {"uid": "u", "title": "t", "score": 1.0, "probability": None}
+    assert read(tmp_path / target) == [{"row": row, "labels": [label]} for row in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [(("-k", "0"), "k 0"), (("--tail", "2"), "tail 2.0"), (("--min-probability", "50"), "min_probability 50.0")],
+)
+def test_what_cannot_be_asked_is_refused_before_the_file_is_read(
+    xc: Xc, ready: Workspace, tmp_path: Path, options: tuple[str, ...], found: str
+) -> None:
+    """The file has no column of texts."""
+    files = ("--input", write(tmp_path / "x.csv", TEXTS, "other"), "--output", tmp_path / "y.jsonl")
+    xc("predict", *NGAME, *options, *files).refused(64, found)
 
 
 def test_texts_without_words_are_counted(xc: Xc, ready: Workspace, tmp_path: Path) -> None:
