@@ -250,7 +250,7 @@ ALLOWED = {
         "copies of registered models, of which the oldest are deleted",
     ),
     ("files asked for", "assets/database.py"): ({"exists"}, "whether MLflow's own database is there"),
-    ("files asked for", "assets/release/pointer.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
+    ("files asked for", "assets/mlflow_internals.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
     ("files asked for", "assets/release/deleting.py"): ({"exists"}, "files of another project, which may be gone"),
     ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),
     ("files asked for", "assets/release/lineage.py"): (
