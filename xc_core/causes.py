@@ -52,7 +52,7 @@ _ERRNO_OF_MESSAGE: Final = {
 """What is written instead of an error number; 0 if it need not be the disk."""
 _LOCKED: Final = "database is locked"
 """What sqlite says if another process has kept a file locked for some seconds, or if its disk gives no locks."""
-PANIC: Final = "PanicException"
+_PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
 _LIMIT_MESSAGES: Final = ("can't start new thread", os.strerror(errno.EAGAIN), os.strerror(errno.EMFILE))
 """What Python and the C library say of one thread, process or file too many; a panic has no error number."""
@@ -61,6 +61,8 @@ _LOADER_MESSAGE: Final = "failed to map segment from shared object"
 _MEMORY_MESSAGES: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """What errors that are no MemoryError say: the C library ("Cannot allocate memory"), torch on a CPU ("can't
 allocate memory"), and torch if a GPU has no memory left for what is no tensor, such as its context."""
+_NO_CARD_MEMORY: Final = "OutOfMemoryError"
+"""Name of torch's class of an allocation that a GPU refuses; torch is not imported here."""
 UNTOUCHED: Final = "; existing files are untouched"
 """What a StorageError promises; a caller that changes several things one after the other has to take it back."""
 _FULL_BYTES: Final = 1 << 16
@@ -93,6 +95,11 @@ def storage_reason(error: Exception, path: Path) -> str:
 def is_locked(error: Exception) -> bool:
     """Return True if sqlite, or what uses it, says that a database is locked."""
     return _LOCKED in str(error)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return True for a panic in the Rust code of a library."""
+    return type(error).__name__ == _PANIC
 
 
 def _first_error(error: Exception) -> Exception:
@@ -138,7 +145,7 @@ def shortage(error: BaseException) -> ShortageError | None:
             expected="memory for it, and a disk that is not mounted noexec",
             do="raise the limit (ulimit -v), use a machine with more memory, or put the installation on another disk",
         )
-    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    memory = isinstance(error, MemoryError) or type(error).__name__ == _NO_CARD_MEMORY
     if not memory and not any(words in str(error).partition("\n")[0] for words in _MEMORY_MESSAGES):
         return None
     gpu_advice = ", or end other work on the GPU (nvidia-smi lists it)" if "CUDA" in str(error) else ""
