@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from assets.mlflow_errors import if_there
 from assets.release import versions
 from assets.release.client import client_of
 from assets.settings import local_folder, mlflow_settings
@@ -104,11 +105,11 @@ def _in_use(client: Any, name: str) -> dict[int, str]:
     from assets.release.best import best_digests
 
     aliases: dict[str, Any] = {}
-    with versions.if_there():
+    with if_there():
         aliases = client.get_registered_model(name).aliases
     reasons: dict[int, str] = {}
     for number in aliases.values():
-        with versions.if_there():  # an alias may outlive its version
+        with if_there():  # an alias may outlive its version
             for digest in best_digests(client.get_model_version(name, str(number))):
                 best = versions.versions_of(client, name, digest)
                 reasons |= {int(version.version): "the gate compares with" for version in best}
@@ -137,7 +138,7 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
 def _model_of(client: Any, version: Any) -> Any | None:
     """Return the logged model of a version; None if it was deleted."""
     model = None
-    with versions.if_there():
+    with if_there():
         model = client.get_logged_model(version.source.rpartition("/")[2])
     return model  # noqa: RET504 (the block may end before the assignment)
 
@@ -148,6 +149,6 @@ def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
     if model is not None and version.source not in {other.source for other in others}:
         versions.delete_model(client, model)
     if version.run_id not in {other.run_id for other in others}:
-        with versions.if_there():
+        with if_there():
             client.delete_run(version.run_id)
     client.delete_model_version(version.name, version.version)

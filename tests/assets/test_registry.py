@@ -321,7 +321,7 @@ def test_a_failing_registration_leaves_the_last_champion_in_place(
 def test_a_champion_whose_files_are_gone_is_an_error_that_names_it(
     released: Released, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(released_versions, "repository", failing(OSError("No such file or directory: 'x'")))
+    monkeypatch.setattr(released_versions, "files_of", failing(OSError("No such file or directory: 'x'")))
     with pytest.raises(MissingError, match="no files of xc-toy version 1") as caught:
         champion_files(store, "toy")
     assert caught.value.do == "xc promote --dataset toy --version 1 --repair"
@@ -473,7 +473,7 @@ def test_a_version_whose_files_cannot_be_read_back_is_not_deleted(
 ) -> None:
     """A full disk or a lost network says nothing about the files."""
     own = replace(candidate(releasing, "toy", "ngame"), dataset="unread", judge=passing)
-    monkeypatch.setattr(released_versions, "repository", failing(OSError("No space left on device")))
+    monkeypatch.setattr(released_versions, "files_of", failing(OSError("No space left on device")))
     with pytest.raises(MissingError, match="No space left on device"):
         registry.register(store.client, store.artifacts, own)
     (version,) = store.client.search_model_versions("name = 'xc-unread'")

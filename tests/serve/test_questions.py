@@ -56,6 +56,9 @@ def test_a_least_probability_leaves_out_the_other_labels(running: Running) -> No
     assert 0 < len(likely) < len(every)
     assert running.ask(texts=["falcon0"], min_probability=0.9999)["answers"] == [[]]
     running.refused(422, "min_probability 1.5", text="falcon0", min_probability=1.5)
+    assert running.metric("xc_texts_without_label_total") == 1
+    assert running.metric("xc_largest_probability_count") == 2
+    assert running.metric("xc_largest_probability_sum") == pytest.approx(2 * every[0]["probability"], abs=1e-5)
     assert running.client.get("/ready").json()["probabilities"] is True
 
 

@@ -45,6 +45,7 @@ class Server:
         try:
             request = parsed(body)
             labels = await self._labels(served, request)
+            self.meters.answered(labels)
         except UsageError as error:
             status = 413 if isinstance(error, TooLargeError) else 422
             return problem(status, error.found, error.expected, error.do)
