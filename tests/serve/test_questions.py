@@ -109,6 +109,19 @@ def test_the_page_offers_a_dial_only_if_it_changes_something(start: Start, diall
             assert running.ask(text="castle0", tail=1.0)["tail"] == 1.0, "a client may always ask for a position"
 
 
+def test_a_model_without_a_dial_has_no_probabilities_and_takes_no_bound_on_them(
+    running: Running, dialled: Predictor
+) -> None:
+    fusion = replace(dialled.ranker.fusion, dial=None)
+    predictor = replace(dialled, ranker=replace(dialled.ranker, fusion=fusion))
+    running.server.models.current = replace(running.server.models.current, predictor=predictor)
+    for name in ("min_probability", "tail"):
+        assert running.ask(text="castle0", k=1, **{name: 0})["answers"][0][0]["probability"] is None
+        refused = running.refused(422, f"{name} 0.5 for a model without a dial", text="castle0", **{name: 0.5})
+        assert refused["do"] == f"leave {name} out"
+    assert running.client.get("/ready").json()["probabilities"] is False
+
+
 @pytest.mark.parametrize(
     ("question", "status", "found"),
     [
