@@ -19,7 +19,7 @@ from xc_core.planning.data_size import DataSize
 from xc_core.planning.stage_bytes import HELD, WRITTEN
 from xc_core.planning.stage_costs import Case, searches
 from xc_core.recipes import RECIPES
-from xc_core.scores import Classifier, Footprint, Size
+from xc_core.scores import Classifier, Footprint, LabelText, Size
 
 ADDED = 3000
 
@@ -95,23 +95,37 @@ def test_vectors_of_documents_are_written_for_each_fold_of_a_vote_of_neighbours(
     assert more == pytest.approx({"scores": len(LARGE.folds(house)) * case.vector_bytes, "model": case.vector_bytes})
 
 
+def written(case: Case) -> dict[str, float]:
+    """Return the bytes of the two artefacts that hold scores."""
+    return {name: WRITTEN[name](case) for name in ("scores", "model")}
+
+
 def test_a_plan_counts_what_any_score_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plug-in is counted as this project's own scores are; one score more is added to the others."""
     ngame = RECIPES["ngame"]
     before = Case(ngame, LARGE, WIDTH)
     assert before.footprint == Footprint()
+    written_before = written(before)
     own = Footprint(held=7e9, written=5e9, compared=11, cells=3)
     asked: list[Size] = []
     monkeypatch.setattr(Classifier, "footprint", lambda self, size: asked.append(size) or own)
     case = Case(ngame, LARGE, WIDTH)
     assert [HELD[name](case) - HELD[name](before) for name in ("scores", "fusion", "evaluation")] == [7e9] * 3
-    written = {name: WRITTEN[name](case) - WRITTEN[name](before) for name in ("scores", "model")}
-    assert written == {"scores": len(LARGE.folds(ngame)) * 5e9, "model": 5e9}
+    more = {name: after - written_before[name] for name, after in written(case).items()}
+    assert more == {"scores": len(LARGE.folds(ngame)) * 5e9, "model": 5e9}
     assert [searches(case)[name][1].among for name in ("scores", "fusion", "evaluation")] == [3, 11, 11]
     assert set(asked) == {Size(LARGE.published, LARGE.labels, LARGE.published * LARGE.pairs, WIDTH)}
     both = Case(RECIPES["house"], LARGE, WIDTH).footprint
     monkeypatch.undo()
     assert both == Case(RECIPES["house"], LARGE, WIDTH).footprint + own
+
+
+def test_files_of_a_score_that_is_the_same_in_every_fold_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ngame = RECIPES["ngame"]
+    before = written(Case(ngame, LARGE, WIDTH))
+    monkeypatch.setattr(LabelText, "footprint", lambda self, size: Footprint(written=5e9))
+    after = written(Case(ngame, LARGE, WIDTH))
+    assert {name: after[name] - before[name] for name in after} == {"scores": 5e9, "model": 5e9}
 
 
 def test_the_fit_of_any_fusion_counts_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:

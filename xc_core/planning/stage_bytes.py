@@ -179,7 +179,8 @@ def _score_bytes(case: Case, *, served: bool) -> float:
     A held-out fold has no copy of a score that is the same in every fold.
     """
     searched = case.searched if served else case.searched_per_fold
-    return searched * _searched_bytes(case, served=served) + case.footprint.written
+    footprint = case.footprint if served else case.footprint_per_fold
+    return searched * _searched_bytes(case, served=served) + footprint.written
 
 
 def held_bytes(case: Case) -> tuple[str, float]:

@@ -22,7 +22,7 @@ from xc_core.planning.budget import freezes_layers
 from xc_core.planning.data_size import DataSize
 from xc_core.planning.pilots import Rates
 from xc_core.recipes import Recipe
-from xc_core.scores.base import Footprint, HasIndex, Size
+from xc_core.scores.base import Footprint, HasIndex, Score, Size
 from xc_core.scores.vectors import ALONE
 
 _TEXT_TOKENS: Final = 8
@@ -79,9 +79,17 @@ class Case:
     @cached_property
     def footprint(self) -> Footprint:
         """What the scores, fitted on all documents, take beside indexes over labels."""
+        return self._footprint(*self.recipe.scores.values())
+
+    @cached_property
+    def footprint_per_fold(self) -> Footprint:
+        """The same, of the scores that are fitted and kept for each fold."""
+        return self._footprint(*(score for score in self.recipe.scores.values() if score.per_fold))
+
+    def _footprint(self, *scores: Score) -> Footprint:
         world = self.world
         size = Size(world.published, world.labels, world.published * world.pairs, self.width)
-        return sum((score.footprint(size) for score in self.recipe.scores.values()), Footprint())
+        return sum((score.footprint(size) for score in scores), Footprint())
 
     @property
     def table_bytes(self) -> int:
