@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, Mock
 
+import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
@@ -30,7 +31,7 @@ from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER, origin
-from assets.release.page import Page, log_page
+from assets.release.page import Page, figures, log_page
 from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc, spoil
@@ -41,6 +42,7 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, StorageError
 from xc_core.git import Checkout, checkout
 from xc_core.manifests import Manifest
+from xc_core.metrics.calibration import calibration
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 AUTHOR = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
@@ -55,6 +57,25 @@ def repaired(versions: Registry, number: int, monkeypatch: pytest.MonkeyPatch) -
     tags = versions.client.get_model_version(versions.name, str(made)).tags
     assert (tags["repairs"], tags["bundle"]) == (str(number), versions.digests[number])
     return versions.aliases()
+
+
+def test_the_figures_of_a_version_have_those_of_its_probabilities_that_are_known() -> None:
+    """No label has a probability of a half: there is no precision. An evaluation of 0.2.0 has none of them."""
+    own = {"metrics": {"P_at_1": 60.0, "PSP_at_1": None}}
+    some = np.array([[0.9, 0.45, 0.2], [0.55, 0.45, 0.0]], np.float32)
+    true = np.array([[True, True, False], [False, False, False]])
+    found = calibration(some, true, 4)
+    assert figures({**own, "calibration": found}) == pytest.approx({
+        "P_at_1": 60.0, "calibration_error": found["error"], "precision_at_probability_half": 50.0,
+        "recall_at_probability_half": 25.0, "f1_at_probability_half": 100 / 3, "labels_at_probability_half": 1.0,
+    })  # fmt: skip
+    few = figures({**own, "calibration": calibration(some / 2, true, 4)})
+    assert set(few) == {
+        "P_at_1",
+        "calibration_error",
+        *(f"{one}_at_probability_half" for one in ("recall", "f1", "labels")),
+    }
+    assert figures(own) == figures({**own, "calibration": None}) == {"P_at_1": 60.0}
 
 
 def test_registered_files_are_on_the_disk_before_an_alias_points_at_them(
