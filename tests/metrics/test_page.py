@@ -128,7 +128,7 @@ def test_a_report_with_calibration_has_a_row_per_threshold() -> None:
     assert "0.9 100.00 25.00 40.00 0.50 50.00 Among" in text
     assert "0.5 to 0.6 2 55.00 50.00 0.6 to 0.7 0 - - " in text
     assert "0.9 to 1.0 1 95.00 100.00" in text
-    assert "are 7.50 points from" in text
+    assert "Among the first 100 labels of each document, probabilities of 0.1 or more are 7.50 points from" in text
 
 
 def test_long_texts_are_cut() -> None:
