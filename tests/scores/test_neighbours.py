@@ -13,7 +13,7 @@ from tests.scores.toy import unit
 from xc_core.ann.faiss_index import FaissIndex
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
-from xc_core.scores import Neighbours, Query, ScoreData, neighbours
+from xc_core.scores import Neighbours, Query, ScoreData, Size, neighbours
 from xc_core.scores.neighbours import Voters, Votes
 from xc_core.shapes import F32, PAD_ID
 
@@ -68,6 +68,18 @@ def test_many_documents_are_searched_in_cells_and_the_votes_are_nearly_the_same(
     assert np.abs(cells.values(docs, labels) - expected).sum(1).mean() < 0.02
     cells.save(tmp_path)
     np.testing.assert_array_equal(settings.open(tmp_path).values(docs, labels), cells.values(docs, labels))
+
+
+def test_a_plan_is_told_of_the_index_that_a_fit_builds() -> None:
+    """A query is compared with all documents, or with the centre of each cell and the documents of those it visits."""
+    vectors, truth, _ = world(3000)
+    size = Size(3000, LABELS, len(truth.indices), vectors.shape[1])
+    for settings in (Neighbours(exact_up_to=3000), Neighbours(exact_up_to=2999, probes=4)):
+        found, fitted = settings.footprint(size), fit(vectors, truth, settings)
+        cells = fitted.index.index.nlist if isinstance(fitted.index, FaissIndex) else 0
+        assert found.cells == cells
+        assert found.compared == (cells + 4 * 3000 // cells if cells else 3000)
+        assert found.written == vectors.nbytes
 
 
 def test_the_share_of_the_nearest_documents_that_cells_find_is_measured() -> None:
