@@ -151,7 +151,6 @@ def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
     does the rest. Raises BusyError if another one is changing the dataset, StorageError if the disk cannot be written.
     """
     try:
-        workspace.state.mkdir(parents=True, exist_ok=True)
         with incoming.change_lock(workspace, dataset):
             incoming.finish(workspace, dataset)
             folder = Path(tempfile.mkdtemp(prefix=f"{incoming.PREFIX}-{os.getpid()}-", dir=workspace.state))
