@@ -44,6 +44,7 @@ from assets.tracking import (
     StageRun,
     asking_registry,
     connect,
+    connected,
     curves,
     experiment_id,
     flat,
@@ -471,7 +472,6 @@ def test_other_errors_are_not_changed() -> None:
     ("uri", "what"),
     [
         ("http://127.0.0.1:9", "no answer from"),
-        ("nonsense://x", "a value refused by"),
         ("sqlite:///{folder}/text.db", "no answer from"),
     ],
 )
@@ -483,6 +483,24 @@ def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
     wanted = uri.format(folder=tmp_path)
     with pytest.raises(UnavailableError, match=re.escape(f"{what} MLflow at {wanted} (")):
         connect(wanted, tmp_path / "lock")
+    connect(store.uri, store.lock)
+
+
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
+@pytest.mark.parametrize(
+    "uri", ["file:///x/mlruns", "/x/mlruns", "mlruns", "nonsense://x", "sqlite:x.db", "sqlite://x"]
+)
+def test_an_address_that_names_no_server_and_no_database_is_a_wrong_setting(
+    uri: str, variable: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as a service that does not answer (69), so Dagster tried the stage again."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    monkeypatch.setenv(variable, uri)
+    asked = asking_registry if variable == "MLFLOW_REGISTRY_URI" else connected
+    with pytest.raises(ConfigError) as caught, asked(uri, tmp_path / "lock") as client:
+        client.search_registered_models(max_results=1)
+    assert caught.value.found.startswith(f"{variable} = {uri}, an address that MLflow does not take (")
+    assert "migrate-filestore" in caught.value.do
     connect(store.uri, store.lock)
 
 
