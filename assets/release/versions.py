@@ -222,11 +222,16 @@ def check_version(client: Any, name: str, version: int) -> None:
 
 
 def delete_model(client: Any, model: Any) -> None:
-    """Delete the files of a logged model, wherever MLflow keeps them, then the model."""
+    """Delete the files of a logged model, then the model."""
+    delete_files(model.artifact_location)
+    client.delete_logged_model(model.model_id)
+
+
+def delete_files(place: str) -> None:
+    """Delete the files at an address, wherever MLflow keeps them; none if they are gone."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    get_artifact_repository(model.artifact_location).delete_artifacts()  # type: ignore[no-untyped-call]
-    client.delete_logged_model(model.model_id)
+    get_artifact_repository(place).delete_artifacts()  # type: ignore[no-untyped-call]
 
 
 def numbers_of(client: Any, name: str) -> list[int]:
