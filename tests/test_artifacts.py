@@ -145,6 +145,14 @@ def manifest_with(**changes: object) -> Callable[[Path], None]:
     return change
 
 
+def without_digest(folder: Path) -> None:
+    """As no release wrote it."""
+    path = folder / artifacts.MANIFEST
+    path.write_text(
+        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "digest"})
+    )
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], type[XCError], str]] = {
     "a flipped bit": (flip, CorruptError, "whose content has changed"),
     "a missing file": (lambda f: (f / "b.txt").unlink(), CorruptError, "no file"),
@@ -162,6 +170,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], type[XCError], str]] = {
     "files that are a list": (manifest_with(files=["b.txt"]), CorruptError, "unreadable"),
     "a file without a hash": (manifest_with(files={"b.txt": {"bytes": 6}}), CorruptError, "unreadable"),
     "a changed manifest": (manifest_with(kind="other"), CorruptError, "has changed since it was written"),
+    "a manifest without its digest": (without_digest, CorruptError, "no digest in"),
     "another kind": (lambda f: put(f, kind="other"), CorruptError, "of kind 'other'"),
     "another format": (manifest_with(format=99), CorruptError, "format 99"),
 }
@@ -355,12 +364,12 @@ def test_a_manifest_names_no_file_outside_of_its_folder(folder: Path, name: str)
         artifacts.read_manifest(folder)
 
 
-def test_a_manifest_that_was_changed_is_corrupt_and_an_old_one_without_checksum_is_read(folder: Path) -> None:
+def test_a_manifest_that_was_changed_is_corrupt(folder: Path) -> None:
     before = put(folder)
     change_manifest(folder, files={})
     with pytest.raises(CorruptError, match="has changed since it was written"):
         artifacts.read_manifest(folder)
-    (folder / artifacts.MANIFEST).write_text(before.to_json())
+    (folder / artifacts.MANIFEST).write_text(before.to_file())
     assert artifacts.read_manifest(folder) == before
     assert artifacts.verify(folder).digest() == before.digest()
 

@@ -151,7 +151,7 @@ def rebuilt(workspace: Workspace, record: Lineage, folder: Path) -> None:
         raise MissingError(
             f"no recorded origin of version {record.version}",
             expected="a version that xc promote or the asset model registered, and the files of its MLflow run",
-            do="restore MLflow's files if they were moved or deleted, or promote a newer version (older releases "
+            do="restore MLflow's files if they were moved or deleted, or promote a newer version (0.1.0 "
             "recorded a commit only, and files with secrets are left out)",
         )
     for fact, what_happened in (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mlflow.exceptions import MlflowException
 
 AROUND: Final = "around"
-"""Tag: digest of the files around the packed model. Versions that were registered before 2026-11-27 have none until
+"""Tag: digest of the files around the packed model. Versions that 0.2.0 registered have none until
 ``xc promote --repair`` sets it; so has one whose tag was deleted because its files were changed on purpose."""
 _READ: Final = "registered_model_meta"
 """File that MLflow writes when a version is read."""

@@ -18,7 +18,7 @@ from xc_core.artifacts import MANIFEST, Made, Manifest, building
 def folder(tmp_path: Path) -> Path:
     """An artefact of 2.234 MB, of which only the manifest exists."""
     files = {"a": {"bytes": 1_500_000, "sha256": ""}, "b/c": {"bytes": 734_000, "sha256": ""}}
-    (tmp_path / MANIFEST).write_text(Manifest("scores", files).to_json())
+    (tmp_path / MANIFEST).write_text(Manifest("scores", files).to_file())
     return tmp_path
 
 

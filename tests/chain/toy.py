@@ -83,7 +83,7 @@ def set_content(folder: Path) -> None:
     path.write_text(path.read_text() + "more" if path.exists() else "another")
     facts = {"bytes": path.stat().st_size, "sha256": artifacts.sha256_file(path)}
     content = dataclasses.replace(manifest, files={**manifest.files, path.name: facts})
-    (folder / artifacts.MANIFEST).write_text(content.to_json())
+    (folder / artifacts.MANIFEST).write_text(content.to_file())
 
 
 def set_made(folder: Path, **changes: Any) -> None:

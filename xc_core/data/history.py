@@ -13,6 +13,7 @@ from typing import Any, Final
 from xc_core.artifacts import Build, read_manifest
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.errors import OLDEST_RELEASE, CorruptError
 
 _FILE: Final = "history.json"
 _DOCUMENTS: Final = "documents"
@@ -39,8 +40,8 @@ class TrainedOn:
 
     @classmethod
     def read(cls, history: dict[str, Any], otherwise: TrainedOn) -> TrainedOn:
-        """Return what the training of ``history`` learnt from, ``otherwise`` if an older version did not record it."""
-        documents = history.get(_DOCUMENTS) or {**asdict(otherwise)}
+        """Return what the training of ``history`` learnt from, ``otherwise`` if nothing was trained."""
+        documents = _recorded(history) if history else asdict(otherwise)
         epochs = history.get("epochs") or [0.0]
         return cls(**{**documents, "epochs": round(float(epochs[-1]), 6)})
 
@@ -64,6 +65,17 @@ class TrainedOn:
         texts = f" and {self.label_texts:,} label texts" if self.label_texts else ""
         passes = "epoch" if self.epochs == 1 else "epochs"
         return f"{self.train + self.validation:,} {self.splits} documents{texts}, {self.epochs:.3g} {passes}"
+
+
+def _recorded(history: dict[str, Any]) -> dict[str, Any]:
+    if _DOCUMENTS not in history:
+        raise CorruptError(
+            "a training that did not record how many documents it learnt from",
+            expected=f"what {OLDEST_RELEASE} or a later version wrote",
+            do="train again: xc run encoder --force or xc run classifier --force, with --dataset and --recipe",
+        )
+    documents: dict[str, Any] = history[_DOCUMENTS]
+    return documents
 
 
 def write_history(build: Build, history: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ class StudyRecord:
     metric: str
     """The metric in words."""
     origin: Mapping[str, str]
-    """Machine, date, commit, and files that differ from it (not in older records), of the first start."""
+    """Machine, date, commit, and files that differ from it, of the first start."""
     trials: tuple[TrialRecord, ...] = ()
     importances: Mapping[str, float] = field(default_factory=dict)
     """Share of the variance of the objective that each setting explains; empty if there are few trials."""
