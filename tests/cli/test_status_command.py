@@ -67,7 +67,10 @@ def test_an_empty_project_and_a_dataset_without_a_recipe_name_the_next_command(
     assert xc("ingest", ToyWorld.make().write(tmp_path / "drop"), "--dataset", "new").code == 0
     ingested = xc("status")
     assert ingested.code == 1, "the tokens are missing"
-    assert ingested.out.splitlines()[-1] == "next: xc train --dataset new --recipe ngame"
+    assert ingested.out.splitlines()[-2:] == [
+        "next: xc train --dataset new --recipe ngame",
+        "      a quick baseline before it: --recipe bonsai",
+    ]
     assert [json.loads(line)["stage"] for line in xc("status", "--json").out.splitlines()] == ["corpus", "tokens"]
 
 
