@@ -40,9 +40,18 @@ class TrainedOn:
 
     @classmethod
     def read(cls, history: dict[str, Any], otherwise: TrainedOn) -> TrainedOn:
-        """Return what the training of ``history`` learnt from, ``otherwise`` if nothing was trained."""
-        documents = _recorded(history) if history else asdict(otherwise)
+        """Return what the training of ``history`` learnt from, ``otherwise`` if nothing was trained.
+
+        Raises CorruptError if it did not record that.
+        """
         epochs = history.get("epochs") or [0.0]
+        if epochs[-1] and _DOCUMENTS not in history:
+            raise CorruptError(
+                "a training that did not record how many documents it learnt from",
+                expected=f"what {OLDEST_RELEASE} or a later version wrote",
+                do="train again: xc run encoder --force or xc run classifier --force, with --dataset and --recipe",
+            )
+        documents = history.get(_DOCUMENTS) or asdict(otherwise)
         return cls(**{**documents, "epochs": round(float(epochs[-1]), 6)})
 
     def recorded(self) -> dict[str, Any]:
@@ -65,17 +74,6 @@ class TrainedOn:
         texts = f" and {self.label_texts:,} label texts" if self.label_texts else ""
         passes = "epoch" if self.epochs == 1 else "epochs"
         return f"{self.train + self.validation:,} {self.splits} documents{texts}, {self.epochs:.3g} {passes}"
-
-
-def _recorded(history: dict[str, Any]) -> dict[str, Any]:
-    if _DOCUMENTS not in history:
-        raise CorruptError(
-            "a training that did not record how many documents it learnt from",
-            expected=f"what {OLDEST_RELEASE} or a later version wrote",
-            do="train again: xc run encoder --force or xc run classifier --force, with --dataset and --recipe",
-        )
-    documents: dict[str, Any] = history[_DOCUMENTS]
-    return documents
 
 
 def write_history(build: Build, history: dict[str, Any]) -> None:
