@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from tests.conftest import ToyWorld
-from xc_core import __version__, artifacts
+from xc_core import __version__, artifacts, manifests
 from xc_core.ann import Exact, Hnsw, IndexPart, Ivf
 from xc_core.chain import Workspace
 from xc_core.classifiers import LabelTables
@@ -294,7 +294,7 @@ def changed(folder: Path, name: str, change: Callable[[dict[str, Any]], Any]) ->
     change(content := json.loads((folder / name).read_text()))
     size = (folder / name).write_text(json.dumps(content))
     own = {"bytes": size, "sha256": artifacts.sha256_file(folder / name)}
-    manifest = artifacts.read_manifest(folder)
+    manifest = manifests.read_manifest(folder)
     (folder / "manifest.json").write_text(replace(manifest, files={**manifest.files, name: own}).to_file())
 
 

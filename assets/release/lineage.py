@@ -17,7 +17,7 @@ import click
 from assets.release.client import client_of
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
-from xc_core.artifacts import read_manifest, remove, sha256_file, write_file
+from xc_core.artifacts import remove, sha256_file, write_file
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
 from xc_core.chain.registry import TRAIN_STAGES
@@ -34,6 +34,7 @@ from xc_core.errors import (
 from xc_core.git import outside_hooks, project_checkout
 from xc_core.leftovers import temporary_folder
 from xc_core.lifecycle.dvc_settings import DvcSettings
+from xc_core.manifests import read_manifest
 from xc_core.progress import report
 
 _SHOWN_TAGS: Final = {

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from assets.release.copies import hold
-from xc_core.artifacts import read_manifest, write_file
+from xc_core.artifacts import write_file
 from xc_core.errors import StorageError, XCError
+from xc_core.manifests import read_manifest
 from xc_core.sqlite import sqlite_file
 
 _QUERY: Final = """\

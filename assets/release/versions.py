@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assets.release.copies import bundle_name, check_answer, destination, failed, home_of_copies, repository
 from assets.settings import hide_secrets, local_folder
-from xc_core.artifacts import Manifest, sha256_file, verify
+from xc_core.artifacts import sha256_file, verify
 from xc_core.errors import CorruptError, MissingError, UnavailableError, first_line
+from xc_core.manifests import Manifest
 
 if TYPE_CHECKING:
     from mlflow.exceptions import MlflowException

@@ -11,7 +11,8 @@ from mlflow import get_registry_uri
 
 from assets.metadata import Shown, link, numbers, picture, plots, short, summary, table
 from assets.settings import dagster_environment, mlflow_settings
-from xc_core.artifacts import MANIFEST, Made, Manifest, building
+from xc_core.artifacts import Made, building
+from xc_core.manifests import MANIFEST, Manifest
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.chain.toy import Edit, changed, parts_of, print_of, prints, read_json, states_of
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.dataset import TokensConfig
 from xc_core.chain.fingerprints import write_settings
@@ -90,9 +90,9 @@ def test_another_tokenizer_makes_tokens_and_encoder_stale(from_folder: Workspace
     (model / "tokenizer.json").write_text(json.dumps(content))
     assert found(from_folder)["tokens"] == (Status.STALE, f"tokenizer in {model} changed")
     assert found(from_folder)["encoder"] == (Status.STALE, "tokens is out of date")
-    store = artifacts.read_manifest(next(from_folder.folder("tokens", "toy").glob("*model*"))).digest()
+    store = manifests.read_manifest(next(from_folder.folder("tokens", "toy").glob("*model*"))).digest()
     assert not run_stage(from_folder, "tokens", "toy").skipped
-    assert artifacts.read_manifest(next(from_folder.folder("tokens", "toy").glob("*model*"))).digest() != store
+    assert manifests.read_manifest(next(from_folder.folder("tokens", "toy").glob("*model*"))).digest() != store
     assert found(from_folder)["encoder"] == (Status.STALE, "tokens changed")
 
 

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core.artifacts import Build, read_manifest
+from xc_core.artifacts import Build
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.errors import OLDEST_RELEASE, CorruptError
+from xc_core.manifests import read_manifest
 
 _FILE: Final = "history.json"
 _DOCUMENTS: Final = "documents"

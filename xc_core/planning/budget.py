@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xc_core import artifacts
+from xc_core import manifests
 from xc_core.chain.costs import processor
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder, outside_digests
@@ -160,7 +160,7 @@ def _cached_estimate(workspace: Workspace, experiment: Experiment, *, again: boo
     """Return the estimate of an earlier call on this machine; make and store one if there is none."""
     recipe = experiment.recipe
     settings = in_use((recipe.encoder, recipe.classifier, recipe.scores))
-    tokens = artifacts.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
+    tokens = manifests.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
     device = Device.chosen()
     accelerator = [] if device.is_cpu else [device.in_words()]
     model = [*filter(None, outside_digests(workspace, STAGES["encoder"], experiment).values())]

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.devices import CPU
 from xc_core.distributed import ALONE, World
 from xc_core.errors import OLDEST_RELEASE, CorruptError, XCError
@@ -83,7 +83,7 @@ class Checkpoints:
         self.wait()
         started = time.monotonic()
         first = not self._links or not task.tables() or sum(self._bytes[1:]) > self._bytes[0]
-        previous = "" if first else artifacts.read_manifest(self._links[-1]).digest()
+        previous = "" if first else manifests.read_manifest(self._links[-1]).digest()
         folder = self.folder if first else self.folder / f"{len(self._links):04d}"
         state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
         contents = {_HISTORY: asdict(history), _POSITION: state | ({"after": previous} if previous else {})}
@@ -117,7 +117,7 @@ class Checkpoints:
             table.changed_L.zero_()
 
     def _record_link(self, folder: Path, started: float) -> None:
-        bytes_ = artifacts.read_manifest(folder).bytes
+        bytes_ = manifests.read_manifest(folder).bytes
         self._bytes = [bytes_] if folder == self.folder else [*self._bytes, bytes_]
         self._saved, self._cost = time.monotonic(), time.monotonic() - started
 
