@@ -107,6 +107,7 @@ format: $(VENV)/installed  ## Format the code and fix lint errors that can be fi
 ui: $(VENV)/installed  ## Open the Dagster UI and the MLflow UI
 	$(BIN)/xc ui
 
+# what another version may change: docs/architecture.md#upgrades-of-other-programs
 update: $(BIN)/python  ## Install and list the newest versions that pyproject.toml allows, to review and pin them
 	$(BIN)/pip install --quiet --upgrade --pre -e '.[$(EXTRAS)]'
 	$(BIN)/pip freeze --exclude-editable

@@ -6,30 +6,22 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from xc_core.chain.registry import STAGES
 from xc_core.environment import DEVICE
 from xc_core.errors import BusyError
 from xc_core.locks import locked
 
-if TYPE_CHECKING:  # the process of a stage imports this module; dagster would be a third of its start
-    import dagster as dg
-
 POOL: Final = "gpu"
 """Pool of the stages that compute on a GPU."""
 
 
-def size_pool(instance: dg.DagsterInstance) -> int:
-    """Set the size of the pool to the number of GPUs, 1 without any, and return it.
-
-    Without this call it is the default of dagster.yaml, which is a number and cannot ask the machine.
-    """
+def places() -> int:
+    """Return the places of the pool: the number of GPUs, 1 without any; dagster.yaml cannot ask the machine."""
     from xc_core.devices import num_cards
 
-    size = max(num_cards(), 1)
-    instance.event_log_storage.set_concurrency_slots(POOL, size)
-    return size
+    return max(num_cards(), 1)
 
 
 @contextlib.contextmanager

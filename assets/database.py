@@ -6,6 +6,7 @@ import errno
 from contextlib import suppress
 from pathlib import Path
 
+from assets.mlflow_internals import make_database
 from xc_core.artifacts import sync, writing
 from xc_core.causes import storage_error, storage_reason
 from xc_core.errors import ConfigError
@@ -22,18 +23,15 @@ def made(*uris: str) -> None:
     """Make the databases that are files and not there yet; raise StorageError if their disk refuses that.
 
     MLflow makes the tables in place, in many steps. It neither uses nor completes a database that a kill or a full disk
-    has left half made. It writes the place of its default experiment, a folder of the present one, into an SQL text: a
-    path with both kinds of quotes would be an error of syntax, an address is none.
+    has left half made.
     """
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
     for file in (link.resolve() for link in unmade(*uris)):  # a link stays one
         with writing(file), suppress(ConfigError):  # of a path that an address cannot name: MLflow makes another file
             sqlite_address(file)
             remove_leftovers(file)
             with scratch(file) as folder:
                 new = folder / file.name
-                SqlAlchemyStore(sqlite_address(new), Path("mlruns").absolute().as_uri())  # type: ignore[no-untyped-call]
+                make_database(sqlite_address(new))
                 if not file.exists():
                     new.rename(file)
 

@@ -7,15 +7,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets
 from assets.waiting import TIMEOUT
-from xc_core.causes import storage_error, storage_reason
+from xc_core.causes import is_locked, storage_error, storage_reason
 from xc_core.errors import ConfigError, UnavailableError, first_line
 from xc_core.plugins import importing
 from xc_core.sqlite import lockers, sqlite_file, without_locks
 from xc_core.visible import cut
+
+if TYPE_CHECKING:
+    from mlflow.exceptions import MlflowException
 
 _ANSWERS: Final = (
     "RESOURCE_DOES_NOT_EXIST",
@@ -27,6 +30,8 @@ _ANSWERS: Final = (
 )
 """MLflow's codes of errors about the request: it names what does not exist or is not accepted. Other errors may be of
 the network."""
+_ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""MLflow's error codes for a missing model or version, and for a missing alias."""
 _TLS: Final = re.compile(r"SSLError|\bTLS\b.*invalid path")
 _NO_LOGIN: Final = re.compile(r"\(403\)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|credentials")
 """What the S3 client says of a login that is missing, wrong or without permission."""
@@ -86,10 +91,27 @@ def _address_error(error: Exception, uri: str) -> ConfigError:
     )
 
 
+@contextmanager
+def if_there() -> Iterator[None]:
+    """Ignore an error of MLflow in the block if something does not exist or was deleted; raise other errors."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if not is_absent(error):
+            raise
+
+
+def is_absent(error: MlflowException) -> bool:
+    """Return True if MLflow says that a model, a version or an alias does not exist; anything else is a fault."""
+    return error.error_code in _ABSENT
+
+
 def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     """Return what an error of MLflow is, what was expected, and what to do."""
     variable = _variable(uri)
-    if "database is locked" in str(error):
+    if is_locked(error):
         if (file := sqlite_file(uri)) and without_locks(file.parent):
             do = f"mount its disk with locks, or give another address: {variable}=sqlite:////PATH/mlflow.db"
             return "no answer from", "a database on a disk that gives file locks", do

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import dagster as dg
 
+from assets.dagster_internals import LAUNCHED_BY
 from assets.partitions import experiment_key, partitions_of
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.status import Status
@@ -28,8 +29,6 @@ from xc_core.pretrained import model_files, tokenizer_files
 
 CHECK: Final = "up_to_date"
 SENSOR: Final = "staleness"
-_LAUNCHED_BY: Final = "dagster/sensor_name"
-"""Run tag without which Dagster shows the run as launched by a person."""
 _SECONDS: Final = 60.0
 """Limit of the time that ``xc status`` takes; it hashes new source files."""
 
@@ -116,7 +115,7 @@ def report(instance: dg.DagsterInstance, states: list[PartitionState]) -> None:
         _report()
 
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    _job.execute_in_process(run_config=quiet, instance=instance, tags={_LAUNCHED_BY: SENSOR})
+    _job.execute_in_process(run_config=quiet, instance=instance, tags={LAUNCHED_BY: SENSOR})
 
 
 def _status_lines(root: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from assets.mlflow_errors import answering
 from assets.settings import mlflow_settings
-from assets.tracking import connect, experiment_id, flat, log_figures
+from assets.tracking import PARENT, connect, experiment_id, flat, log_figures
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import XCError
 from xc_core.metrics.names import stored
@@ -104,7 +104,7 @@ class StudyRuns:
         runs: dict[str, Any] = {}
         token = None
         while True:
-            page = self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
+            page = self.client.search_runs([experiment], f"tags.`{PARENT}` = '{parent}'", page_token=token)
             runs |= {run.data.tags.get("xc.trial", ""): run for run in page}
             token = page.token
             if not token:
@@ -121,7 +121,7 @@ class StudyRuns:
     def _log_trial(self, experiment: str, parent: str, record: StudyRecord, trial: TrialRecord, existing: Any) -> None:
         """Log a trial, in the run that a killed command began if there is one."""
         tags = {
-            "mlflow.parentRunId": parent,
+            PARENT: parent,
             "xc.role": "trial",
             "xc.study": record.name,
             "xc.trial": str(trial.number),

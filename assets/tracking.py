@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from assets import database, links
 from assets.mlflow_errors import answering
+from assets.mlflow_internals import limit_tries
 from assets.settings import given_addresses, given_artifacts, is_server, local_folder
 from assets.waiting import first_contact
 from xc_core.chain import Workspace
@@ -31,6 +32,8 @@ _BATCH: Final = 1000
 """Metrics per request; the limit of MLflow."""
 NOTE: Final = "mlflow.note.content"
 """Tag of a run's description."""
+PARENT: Final = "mlflow.parentRunId"
+"""Tag of a child run: the id of its parent."""
 _KIND: Final = {"mlflow.experimentKind": "custom_model_development"}
 """Tag of an experiment: MLflow shows its pages for training, not those for language models."""
 _DIGEST: Final = 36
@@ -88,13 +91,10 @@ def _first_connection(*addresses: str, lock: Path) -> Iterator[None]:
     """
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that it raises
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
     if not all(map(is_server, filter(None, addresses))):
-        from mlflow.store.db import utils
-
-        utils.MAX_RETRY_COUNT = _DATABASE_TRIES
+        limit_tries(_DATABASE_TRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login
     is_file = any(map(sqlite_file, addresses))
     if is_file and not any(os.environ.get(name) for name in _POOL_SIZES):
@@ -184,7 +184,7 @@ def log_stage(client: Any, artifact_root: str, run: StageRun, ended: Callable[[s
     child = client.create_run(
         experiment,
         run_name=run.stage,
-        tags={"mlflow.parentRunId": parent, "xc.stage": run.stage, **_identity_tags(run), **run.tags},
+        tags={PARENT: parent, "xc.stage": run.stage, **_identity_tags(run), **run.tags},
     )
     run_id = str(child.info.run_id)
     if run.data is not None:

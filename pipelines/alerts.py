@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
+from assets.dagster_internals import OWN_JOB, PARTITION
 from assets.links import dagster_run
 from assets.settings import hide_secrets
 from xc_core.errors import ConfigError, preview
@@ -82,9 +83,9 @@ def alert(context: dg.RunStatusSensorContext, text: str) -> None:
 
 def _run_title(run: dg.DagsterRun) -> str:
     page, job = dagster_run(run.run_id), run.job_name
-    if job.startswith("__"):  # Dagster's own job for assets that somebody materialised
+    if job.startswith(OWN_JOB):  # for assets that somebody materialised
         job = ", ".join(sorted(key.to_user_string() for key in run.asset_selection or ())) or "assets"
-    return f"{job} of {run.tags.get('dagster/partition', '-')} (run {page or run.run_id[:8]})"
+    return f"{job} of {run.tags.get(PARTITION, '-')} (run {page or run.run_id[:8]})"
 
 
 def _causes(context: dg.RunFailureSensorContext) -> Iterator[str]:

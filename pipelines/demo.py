@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import click
 import dagster as dg
-from dagster._core.events import RunFailureReason
 
 from assets.cards import POOL
 from assets.checks import GATE
+from assets.dagster_internals import PARTITION, holders, was_interrupted
 from assets.partitions import experiment_key
 from pipelines.definitions import build
 from pipelines.instance import ready
 from pipelines.jobs import compare, prepare, retrain
-from pipelines.launcher import end_lost_runs, holders, own_tags
+from pipelines.launcher import end_lost_runs, own_tags
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.tables import metrics_table
 from xc_core.errors import RefusedError
@@ -54,7 +54,7 @@ def _make_room(instance: dg.DagsterInstance) -> None:
         click.echo(f"run {run_id[:8]} was killed; it is marked as failed now")
     for run_id in sorted(holders(instance, POOL)):
         run = instance.get_run_by_id(run_id)
-        title = f"{run.job_name} of {run.tags.get('dagster/partition', '-')}" if run else "a run"
+        title = f"{run.job_name} of {run.tags.get(PARTITION, '-')}" if run else "a run"
         click.echo(f"run {run_id[:8]} ({title}) is training; the demo waits for its end before it trains")
 
 
@@ -81,7 +81,7 @@ def _materialise(
         tags=own_tags(),
         run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
     )
-    if any(_interrupted(event) for event in result.all_events):
+    if any(map(was_interrupted, result.all_events)):
         raise KeyboardInterrupt
     # what the gate refuses is still a model to look at, only not the champion
     failed = [e for e in result.get_asset_check_evaluations() if not e.passed and e.check_name != GATE.name]
@@ -100,9 +100,3 @@ def _materialise(
         )
     events = [event.step_materialization_data.materialization for event in result.get_asset_materialization_events()]
     return {event.asset_key.to_user_string(): event.metadata for event in events}
-
-
-def _interrupted(event: dg.DagsterEvent) -> bool:
-    """Return True for the failure of a run or step that was stopped by Ctrl-C or SIGTERM."""
-    data: Any = event.event_specific_data
-    return getattr(data, "failure_reason", None) is RunFailureReason.UNEXPECTED_TERMINATION

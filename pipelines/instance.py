@@ -11,6 +11,7 @@ import dagster as dg
 from sqlalchemy.exc import SQLAlchemyError
 
 from assets import cards, partitions
+from assets.dagster_internals import errors_of_postgres, size_pool
 from assets.settings import hide_secrets
 from xc_core.causes import storage_error, storage_reason
 from xc_core.chain.workspace import Workspace
@@ -29,7 +30,7 @@ def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
         with _explaining():
             instance = stack.enter_context(dg.DagsterInstance.get())
             partitions.sync(instance, workspace)
-            cards.size_pool(instance)
+            size_pool(instance, cards.POOL, cards.places())
         yield instance
 
 
@@ -55,7 +56,7 @@ def _explaining() -> Iterator[None]:
 @contextmanager
 def _answering() -> Iterator[None]:
     """Turn an error of Dagster's database in the block into an UnavailableError, or a StorageError of its disk."""
-    database_errors: tuple[type[Exception], ...] = (SQLAlchemyError, *_errors_of_postgres())
+    database_errors: tuple[type[Exception], ...] = (SQLAlchemyError, *errors_of_postgres())
     try:
         yield
     except database_errors as error:
@@ -71,12 +72,3 @@ def _answering() -> Iterator[None]:
 
 def _settings_file() -> Path:
     return Path(os.environ["DAGSTER_HOME"]) / "dagster.yaml"
-
-
-def _errors_of_postgres() -> tuple[type[Exception], ...]:
-    """Return what Dagster raises if Postgres does not answer, if its package is installed."""
-    try:
-        from dagster_postgres.utils import DagsterPostgresException
-    except ImportError:
-        return ()
-    return (DagsterPostgresException,)

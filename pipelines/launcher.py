@@ -17,6 +17,7 @@ import psutil
 # what a launcher of one's own needs has no public name in Dagster
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 
+from assets.dagster_internals import free_pools
 from assets.processes import HOST_TAG
 from xc_core.leftovers import process_of
 
@@ -146,13 +147,5 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
     lost = [run for run in active if health(instance, run).status is WorkerStatus.NOT_FOUND]
     for run in lost:
         instance.report_run_failed(run, "The process of the run was killed.")
-    for run_id in instance.event_log_storage.get_concurrency_run_ids():
-        holder = instance.get_run_by_id(run_id)
-        if holder is None or holder.is_finished:
-            instance.event_log_storage.free_concurrency_slots_for_run(run_id)
+    free_pools(instance)
     return [run.run_id for run in lost]
-
-
-def holders(instance: dg.DagsterInstance, pool: str) -> set[str]:
-    """Return the ids of the runs that hold a place in ``pool``."""
-    return set(instance.event_log_storage.get_concurrency_info(pool).active_run_ids)

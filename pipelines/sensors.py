@@ -11,6 +11,7 @@ from typing import Any, Final
 import dagster as dg
 
 from assets import staleness, studies
+from assets.dagster_internals import AUTO_RETRY, BACKFILL, MATERIALIZE, PARENT_RUN, PARTITION, WILL_RETRY, retry_failed
 from assets.inbox import INBOX_TAG, inbox, state, was_ingested
 from assets.partitions import DATASETS, RECIPES, experiment_key, split_key, sync
 from assets.stages import MODE_TAG
@@ -28,10 +29,6 @@ RETRY_TAG: Final = "xc/retry_of"
 """Run tag: the run that this one repeats, because Dagster could not retry it."""
 _REPEATED: Final = (NEXT_TAG, MODE_TAG, INBOX_TAG)
 """Run tags that a repeated run keeps."""
-_NOT_RETRIED: Final = "Failed to retry run"
-"""Dagster's message if the code server did not answer when a lost run should be retried; it does not try again."""
-_MATERIALIZE: Final = "__ASSET_JOB"
-"""Dagster's job of runs that its button *Materialize* starts."""
 _PATIENCE: Final = timedelta(minutes=1)
 """A run that Dagster means to retry, and has not retried this long after it failed, was overlooked."""
 _LOOK_BACK: Final = timedelta(days=1)
@@ -87,7 +84,7 @@ def _runs(instance: dg.DagsterInstance, dataset: str, drop: str) -> list[dg.Dags
 
     After a success the same files may come again, times included: an earlier version of the data.
     """
-    tags = {INBOX_TAG: drop, "dagster/partition": dataset}
+    tags = {INBOX_TAG: drop, PARTITION: dataset}
     return list(instance.get_runs(dg.RunsFilter(tags=tags), limit=_ATTEMPTS))
 
 
@@ -186,7 +183,7 @@ def follow_up(workspace: Workspace) -> dg.SensorDefinition:
     )
     def _follow(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest]:
         run = context.dagster_run
-        dataset, recipe = split_key(run.tags.get("dagster/partition", ""))
+        dataset, recipe = split_key(run.tags.get(PARTITION, ""))
         with suppress(ConfigError, MissingError):
             sync(context.instance, workspace)
         if not _are_partitions(context.instance, dataset):
@@ -246,7 +243,7 @@ def lost_retries(workspace: Workspace) -> dg.SensorDefinition:
             run, overlooked = record.dagster_run, now.timestamp() - (record.end_time or 0) > _PATIENCE.total_seconds()
             job = _job_of(context, run)
             if job and _lost(context.instance, workspace, run, overlooked):
-                dataset, recipe = split_key(run.tags["dagster/partition"])
+                dataset, recipe = split_key(run.tags[PARTITION])
                 yield dg.RunRequest(
                     run_key=f"{run.run_id}/retry",
                     job_name=job,
@@ -260,21 +257,20 @@ def lost_retries(workspace: Workspace) -> dg.SensorDefinition:
 
 def _lost(instance: dg.DagsterInstance, workspace: Workspace, run: dg.DagsterRun, overlooked: bool) -> bool:
     """Return True if Dagster did not retry a run that it should, and neither a person nor the inbox's sensor did."""
-    if {RETRY_TAG, "dagster/backfill"} & run.tags.keys():
+    if {RETRY_TAG, BACKFILL} & run.tags.keys():
         return False  # Dagster does not retry runs of a backfill that was cancelled
-    if not _are_partitions(instance, *split_key(run.tags.get("dagster/partition", ""))):
+    if not _are_partitions(instance, *split_key(run.tags.get(PARTITION, ""))):
         return False
     drop = run.tags.get(INBOX_TAG)
-    if drop and not was_ingested(workspace, split_key(run.tags["dagster/partition"])[0], drop):
+    if drop and not was_ingested(workspace, split_key(run.tags[PARTITION])[0], drop):
         return False  # the files are in the inbox, so its sensor starts the run again
-    retries = instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id}))
+    retries = instance.get_runs(dg.RunsFilter(tags={PARENT_RUN: run.run_id}))
     if any(retry.status is not dg.DagsterRunStatus.NOT_STARTED for retry in retries):
         return False
-    created = "dagster/auto_retry_run_id" in run.tags  # Dagster writes it before it submits the run
-    events = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
-    if any(event.dagster_event and event.dagster_event.message == _NOT_RETRIED for event in events):
+    created = AUTO_RETRY in run.tags
+    if retry_failed(instance, run):
         return bool(retries) or not created  # a retry that was made and is gone was deleted by a person
-    return overlooked and run.tags.get("dagster/will_retry") == "true" and not created and not retries
+    return overlooked and run.tags.get(WILL_RETRY) == "true" and not created and not retries
 
 
 def _job_of(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> str | None:
@@ -282,7 +278,7 @@ def _job_of(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> str | No
 
     Not ``drift``: a training may follow that job, and none follows *Materialize*.
     """
-    if run.job_name != _MATERIALIZE:
+    if run.job_name != MATERIALIZE:
         return run.job_name if run.job_name in {job.name for job in ALL} else None
     if context.repository_def is None or not run.asset_selection:
         return None

@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 
 from assets.stages import ASSETS
 from tests.source import MODULES, ROOT, nodes, tree
+from tests.test_owners import ALLOWED, RULES
 from xc_core.chain import STAGES, Workspace
 
 HEAD_LINES, FUNCTION_LINES, FILE_LINES, PARAMETERS = 4, 50, 350, 7
@@ -54,6 +55,33 @@ def test_what_the_pages_on_structure_and_decisions_name_in_a_module_is_there() -
     assert len(named) > 12
     code = {path: (ROOT / path).read_text("utf-8") for _, path in named}
     assert [(name, path) for name, path in named if not re.search(rf"^ *(def )?{name}\b", code[path], re.M)] == []
+
+
+def test_the_page_has_the_version_of_each_library_whose_insides_are_used() -> None:
+    """Whoever pins another one reads there what it may change."""
+    pinned = dict(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / "constraints.txt").read_text("utf-8"), re.M))
+    checked = re.findall(r"`([\w-]+)` (\d[\w.]*\d)", upgrades())
+    assert len(checked) > 12
+    assert checked == [(name, pinned[name]) for name, _ in checked]
+
+
+def test_the_page_on_upgrades_names_what_is_there() -> None:
+    named = re.findall(r"`((?:assets|pipelines|xc_core|tests)/[\w/.]+)`", upgrades())
+    assert len(named) > 40
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_the_page_on_upgrades_names_each_module_that_may_know_the_insides_of_a_library() -> None:
+    rules = ("Dagster", "MLflow", "DVC", "private names", "words of errors")
+    knowing = {RULES[name].owner for name in rules} | {module for name, module in ALLOWED if name in rules}
+    assert not {module for module in knowing if module and f"`{module}`" not in upgrades()}
+
+
+@cache
+def upgrades() -> str:
+    """The section on what an upgrade of another program touches."""
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    return page.partition("\n## Upgrades of other programs\n")[2].partition("\n## ")[0]
 
 
 @pytest.mark.parametrize("name", STAGES)

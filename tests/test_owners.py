@@ -153,6 +153,71 @@ def asks_for_files(module: str) -> set[str]:
     return {func.attr for func in called if func.attr in methods} if is_above_artefacts(module) else set()
 
 
+def knows_dagster(module: str) -> set[str]:
+    """What Dagster does not document: its tags and own jobs, its storages, the error of its package for Postgres."""
+    texts = {node.value for node in nodes(module) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    found = {text for text in texts if re.match(r"dagster/\w|__[A-Z]+_JOB", text)}
+    found |= {name for name in attributes(module) if re.fullmatch(r"(event_log|run|schedule)_storage", name)}
+    return found | {name for name in imports(module) if is_under(name, "dagster_postgres")}
+
+
+def knows_mlflow(module: str) -> set[str]:
+    """What MLflow does not document: its stores, its database; and its tags."""
+    texts = {node.value for node in nodes(module) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    found = {text for text in texts if re.fullmatch(r"mlflow\.([a-z]+[A-Z]\w+|\w+\.\w+)", text)}
+    inside = ("mlflow.store", "mlflow.tracking", "mlflow.utils", "mlflow.protos", "sqlite3")
+    return found | {name for name in imports(module) if is_under(name, *inside)}
+
+
+def knows_dvc(module: str) -> set[str]:
+    """DVC's own modules: only its commands are documented."""
+    return {name for name in imports(module) if is_under(name, "dvc")}
+
+
+def uses_private_names(module: str) -> set[str]:
+    """A module or a name of another library that begins with an underscore: no code here defines it."""
+    foreign = {name for name in imports(module) if not is_under(name, "xc_core", "assets", "pipelines")}
+    asked = [call.args[1] for name, call in calls(module) if name in ("getattr", "hasattr") and call.args[1:]]
+    used = attributes(module) | {str(node.value) for node in asked if isinstance(node, ast.Constant)}
+    found = {name for name in used if re.match("_[A-Za-z]", name)} - own_names()
+    return found | {name for name in foreign if re.search(r"\._[A-Za-z]", name)}
+
+
+@cache
+def own_names() -> frozenset[str]:
+    """Return every name that the code defines: of functions, classes, variables and attributes."""
+    every = [node for module in MODULES for node in nodes(module)]
+    names = {n.name for n in every if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    names |= {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return frozenset(names | {n.attr for n in every if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)})
+
+
+@cache
+def attributes(module: str) -> frozenset[str]:
+    return frozenset(node.attr for node in nodes(module) if isinstance(node, ast.Attribute))
+
+
+def decides_by_words(module: str) -> set[str]:
+    """A decision by the words of an error, event or warning of another library, or by the name of an error's class."""
+    errors = {node.name for node in nodes(module) if isinstance(node, ast.ExceptHandler)}
+    arguments = [node for node in nodes(module) if isinstance(node, ast.arg) and node.annotation is not None]
+    errors |= {node.arg for node in arguments if re.search(r"Exception|Error\b", ast.unparse(node.annotation or node))}
+    words = {f"str({name})" for name in errors}
+    for node in nodes(module):
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) in words:
+            words |= set(map(ast.unparse, node.targets))
+    looks: list[ast.expr] = [node for node in nodes(module) if isinstance(node, ast.Compare)]
+    methods = ("search", "match", "fullmatch", "findall", "startswith", "endswith", "get")
+    looks += [call for _, call in calls(module) if getattr(call.func, "attr", "") in methods]
+    return {name for name, _ in calls(module) if name == "warnings.filterwarnings"} | {
+        ast.unparse(inner)
+        for look in looks
+        for inner in ast.walk(look)
+        if isinstance(inner, ast.expr)
+        and (ast.unparse(inner) in words or re.fullmatch(r".+\.message|type\(.+\)\.__name__", ast.unparse(inner)))
+    }
+
+
 def is_above_artefacts(module: str) -> bool:
     """True for code that reads artefacts through their types: the stages, and all that is above xc_core."""
     return not module.startswith("xc_core/") or module.startswith("xc_core/stages/")
@@ -176,9 +241,36 @@ RULES = {
     "shell": Rule(reaches_a_shell),
     "file names": Rule(joins_file_names),
     "files asked for": Rule(asks_for_files),
+    "Dagster": Rule(knows_dagster, "assets/dagster_internals.py"),
+    "MLflow": Rule(knows_mlflow, "assets/mlflow_internals.py"),
+    "DVC": Rule(knows_dvc, "assets/resources.py"),
+    "private names": Rule(uses_private_names),
+    "words of errors": Rule(decides_by_words, "xc_core/causes.py"),
 }
+LAUNCHER = ("CheckRunHealthResult", "LaunchRunContext", "WorkerStatus")
 BUILDING = "inside an artefact that xc_core.artifacts is building"
 ALLOWED = {
+    ("MLflow", "assets/tracking.py"): (
+        {"mlflow.note.content", "mlflow.parentRunId", "mlflow.experimentKind", "mlflow.data.context"},
+        "the tags of runs and experiments",
+    ),
+    ("private names", "assets/dagster_internals.py"): ({"dagster._core.events.RunFailureReason"}, "its owner"),
+    ("private names", "pipelines/launcher.py"): (
+        {"_instance", *(f"dagster._core.launcher.{name}" for name in LAUNCHER)},
+        "a launcher of one's own has no public base in Dagster",
+    ),
+    ("private names", "xc_core/devices.py"): ({"_is_avx512_bf16_supported"}, "torch before 2.13 has no public probe"),
+    ("private names", "xc_core/encoders/packed.py"): (
+        {"_reorder_linear_weight", "_linear_pointwise"},
+        "oneDNN's products, which torch does not export",
+    ),
+    ("private names", "xc_core/encoders/transformer.py"): ({"_attn_implementation"}, "which attention a model has"),
+    ("words of errors", "assets/dagster_internals.py"): ({"event.dagster_event.message"}, "of Dagster"),
+    ("words of errors", "assets/mlflow_errors.py"): ({"str(error)", "text"}, "of MLflow, requests and the S3 client"),
+    ("words of errors", "assets/partitions.py"): ({"warnings.filterwarnings"}, "a preview of Dagster"),
+    ("words of errors", "assets/stages.py"): ({"warnings.filterwarnings"}, "a preview of Dagster"),
+    ("words of errors", "xc_core/metrics/plots.py"): ({"warnings.filterwarnings"}, "a glyph that matplotlib lacks"),
+    ("words of errors", "xc_core/data/formats/csv_rows.py"): ({"str(error)"}, "of Python's csv"),
     ("randomness", "xc_core/encoders/unallocated.py"): (
         {"torch.random.fork_rng"},
         "weights of a model of which only the shapes are read; the process's own numbers stay as they are",
@@ -250,7 +342,7 @@ ALLOWED = {
         "copies of registered models, of which the oldest are deleted",
     ),
     ("files asked for", "assets/database.py"): ({"exists"}, "whether MLflow's own database is there"),
-    ("files asked for", "assets/release/pointer.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
+    ("files asked for", "assets/mlflow_internals.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
     ("files asked for", "assets/release/deleting.py"): ({"exists"}, "files of another project, which may be gone"),
     ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),
     ("files asked for", "assets/release/lineage.py"): (
@@ -318,6 +410,20 @@ SINS = {
     "shell": ["import os\nos.system('ls')", "import subprocess\nsubprocess.run(text, shell=True)"],
     "file names": ["folder / 'rows.npy'", "(root / name) / 'facts.json'"],
     "files asked for": ["if (folder / name).is_file():\n    pass", "path.exists()"],
+    "Dagster": ["run.tags['dagster/partition']", "job == '__ASSET_JOB'", "instance.event_log_storage.wipe()",
+                "from dagster_postgres.utils import DagsterPostgresException"],
+    "MLflow": ["import sqlite3", "from mlflow.store.db import utils", "import mlflow.utils",
+               "tags['mlflow.parentRunId']",
+               "client.set_tag(run, 'mlflow.note.content', text)"],
+    "DVC": ["from dvc.repo import Repo", "import dvc.api"],
+    "private names": ["from dagster._core.events import RunFailureReason", "import torch._dynamo", "config._attn_kind",
+                      "getattr(torch.cpu, '_is_amx_supported', None)", "from torch import _C"],
+    "words of errors": ["try:\n    f()\nexcept OSError as error:\n    if 'full' in str(error):\n        pass",
+                        "def f(error: Exception):\n    return any(word in str(error) for word in WORDS)",
+                        "def f(error: SQLAlchemyError):\n    text = str(error)\n    return FULL.search(text)",
+                        "if event.message == 'Failed':\n    pass", "if type(error).__name__ == 'Panic':\n    pass",
+                        "def f(error: BaseException):\n    return str(error).startswith('a')",
+                        "import warnings\nwarnings.filterwarnings('ignore', 'Glyph')"],
 }  # fmt: skip
 INNOCENT = {
     "randomness": "def f(random, g):\n    random.choice(3)\n    torch.rand(3, generator=g)\nx: np.random.Generator",
@@ -329,6 +435,12 @@ INNOCENT = {
     "shell": "import subprocess\nsubprocess.run(['ls'], check=True)",
     "file names": "folder / name\nroot / 'raw'\ntotal / 2",
     "files asked for": "exists = store.has(name)",
+    "Dagster": "import dagster as dg\ninstance.get_run_by_id(tags['xc/host'])\n'the folder dagster/logs'",
+    "MLflow": "import mlflow\nfrom mlflow.exceptions import MlflowException\nfolder / 'mlflow.db'",
+    "DVC": "import subprocess\nsubprocess.run(['dvc', 'add'])",
+    "private names": "self._timer\nfrom xc_core.git import _run\nfrom __future__ import annotations\nobject.__name__",
+    "words of errors": "try:\n    f()\nexcept OSError as error:\n    report(str(error), error.errno == 2)"
+    "\nwarnings.simplefilter('ignore')",
 }
 
 

@@ -36,28 +36,33 @@ _REMEDIES: Final = {errno.EFBIG: "raise the limit (ulimit -f)", errno.ENAMETOOLO
 LINK_LOOP: Final = "Symlink loop from"
 """What Path.resolve writes in a RuntimeError, up to Python 3.12."""
 _ERRNO_OF_MESSAGE: Final = {
-    "No space left on device": errno.ENOSPC,
-    "Disk quota exceeded": errno.EDQUOT,
-    "Read-only file system": errno.EROFS,
+    # the C library, whose words other libraries repeat
+    **{os.strerror(number): number for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)},
+    # sqlite
     "database or disk is full": errno.ENOSPC,
-    "File too large": errno.EFBIG,
     "attempt to write a readonly database": errno.EACCES,
     "disk I/O error": errno.EIO,
-    "Out of diskspace": errno.ENOSPC,
     "unable to open database file": 0,
+    # git
+    "Out of diskspace": errno.ENOSPC,
+    # Python
     "No usable temporary directory found": 0,
     LINK_LOOP: errno.ELOOP,
 }
-"""What libraries, sqlite, git and pathlib write instead of an error number; 0 if it need not be the disk."""
-PANIC: Final = "PanicException"
+"""What is written instead of an error number; 0 if it need not be the disk."""
+_LOCKED: Final = "database is locked"
+"""What sqlite says if another process has kept a file locked for some seconds, or if its disk gives no locks."""
+_PANIC: Final = "PanicException"
 """Name of the class of a panic in the Rust code of a library, which no module exports; it is no Exception."""
-_LIMIT_MESSAGES: Final = ("can't start new thread", "Resource temporarily unavailable", "Too many open files")
-"""What Python and the system say of one thread, process or file too many; a panic of Rust code has no error number."""
+_LIMIT_MESSAGES: Final = ("can't start new thread", os.strerror(errno.EAGAIN), os.strerror(errno.EMFILE))
+"""What Python and the C library say of one thread, process or file too many; a panic has no error number."""
 _LOADER_MESSAGE: Final = "failed to map segment from shared object"
 """What the loader says of a library for want of memory, and on a disk that is mounted noexec."""
 _MEMORY_MESSAGES: Final = ("allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""What errors that are no MemoryError say: the system ("Cannot allocate memory"), torch on a CPU ("can't
+"""What errors that are no MemoryError say: the C library ("Cannot allocate memory"), torch on a CPU ("can't
 allocate memory"), and torch if a GPU has no memory left for what is no tensor, such as its context."""
+_NO_CARD_MEMORY: Final = "OutOfMemoryError"
+"""Name of torch's class of an allocation that a GPU refuses; torch is not imported here."""
 UNTOUCHED: Final = "; existing files are untouched"
 """What a StorageError promises; a caller that changes several things one after the other has to take it back."""
 _FULL_BYTES: Final = 1 << 16
@@ -85,6 +90,16 @@ def storage_reason(error: Exception, path: Path) -> str:
     if number in (0, errno.EIO) and shutil.disk_usage(existing).free < _FULL_BYTES:
         number = errno.ENOSPC
     return f"{_REFUSALS[number]} ({line or 'no reason given'})" if number else ""
+
+
+def is_locked(error: Exception) -> bool:
+    """Return True if sqlite, or what uses it, says that a database is locked."""
+    return _LOCKED in str(error)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return True for a panic in the Rust code of a library."""
+    return type(error).__name__ == _PANIC
 
 
 def _first_error(error: Exception) -> Exception:
@@ -130,7 +145,7 @@ def shortage(error: BaseException) -> ShortageError | None:
             expected="memory for it, and a disk that is not mounted noexec",
             do="raise the limit (ulimit -v), use a machine with more memory, or put the installation on another disk",
         )
-    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    memory = isinstance(error, MemoryError) or type(error).__name__ == _NO_CARD_MEMORY
     if not memory and not any(words in str(error).partition("\n")[0] for words in _MEMORY_MESSAGES):
         return None
     gpu_advice = ", or end other work on the GPU (nvidia-smi lists it)" if "CUDA" in str(error) else ""

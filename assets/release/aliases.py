@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+from assets.mlflow_errors import if_there
 from assets.release.versions import (
     check_opens,
     dataset_of,
     hint_if_new,
-    if_there,
     model_name,
     numbers_of,
     one_of,

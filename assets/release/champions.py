@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.database import unmade
+from assets.mlflow_internals import Alias, alias_in_sqlite
 from assets.release import aliases, versions
 from assets.release.client import registry_of, versions_client
-from assets.release.pointer import Alias, Pointer, alias_in_sqlite
+from assets.release.pointer import Pointer
 from assets.settings import hide_secrets, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.errors import CorruptError, MissingError, StorageError, UnavailableError

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assets.mlflow_errors import answering
+from assets.mlflow_internals import come_from, is_here
 from assets.waiting import first_contact
 from xc_core.artifacts import writing
 from xc_core.causes import storage_error, storage_reason
@@ -36,7 +37,7 @@ def destination(uri: str, dataset: str, version: str) -> str | None:
     The oldest copies of the model are deleted, but none that another process downloaded or holds and may still open; an
     open file outlives the deletion. Outside a project, copies go with the process. Raises StorageError.
     """
-    if _is_here(uri):
+    if is_here(uri):
         return None
     home = home_of_copies() / dataset
     with writing(home):
@@ -92,47 +93,19 @@ def _age(path: Path) -> int:
     return 0
 
 
-def repository(uri: str) -> Any:
-    """Return MLflow's access to the files of a version.
-
-    ``mlflow.artifacts`` also writes a file into the folder, which the user who asks may not be allowed to.
-    """
-    from mlflow.store.artifact.models_artifact_repo import ModelsArtifactRepository
-
-    access: Any = ModelsArtifactRepository(uri)
-    while isinstance(access, ModelsArtifactRepository):
-        access = access.repo
-    return access
-
-
 def check_answer(files: Any) -> None:
     """Raise UnavailableError if ``files`` come from the tracking server and it does not answer.
 
     The error names its address, and no command waits as long as it would for a large file.
     """
     import mlflow
-    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
 
     uri = mlflow.get_tracking_uri()
-    if isinstance(files, MlflowArtifactsRepository) and files.artifact_uri.startswith(uri):
+    if come_from(files, uri):
         with answering(uri), first_contact(uri):
             mlflow.MlflowClient(uri).search_experiments(max_results=1)
-
-
-def _is_here(uri: str) -> bool:
-    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-
-    return isinstance(repository(uri), LocalArtifactRepository)
 
 
 @cache
 def _temporary_home() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="xc-models-")
-
-
-def bundle_name(folder: Path) -> str:
-    """Return the name of the packed model in the folder of a version."""
-    from ruamel.yaml import YAML
-
-    content = YAML(typ="safe").load((folder / "MLmodel").read_text("utf-8"))
-    return Path(content["flavors"]["python_function"]["artifacts"]["bundle"]["path"]).name

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assets.database import unmade
+from assets.mlflow_errors import if_there
+from assets.mlflow_internals import delete_files
 from assets.release import versions
 from assets.release.client import client_of
 from assets.settings import local_folder, mlflow_settings
@@ -114,11 +116,11 @@ def _in_use(client: Any, name: str) -> dict[int, str]:
     from assets.release.best import best_digests
 
     aliases: dict[str, Any] = {}
-    with versions.if_there():
+    with if_there():
         aliases = client.get_registered_model(name).aliases
     reasons: dict[int, str] = {}
     for number in aliases.values():
-        with versions.if_there():  # an alias may outlive its version
+        with if_there():  # an alias may outlive its version
             for digest in best_digests(client.get_model_version(name, str(number))):
                 best = versions.versions_of(client, name, digest)
                 reasons |= {int(version.version): "the gate compares with" for version in best}
@@ -147,7 +149,7 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
 def _model_of(client: Any, version: Any) -> Any | None:
     """Return the logged model of a version; None if it was deleted."""
     model = None
-    with versions.if_there():
+    with if_there():
         model = client.get_logged_model(version.source.rpartition("/")[2])
     return model  # noqa: RET504 (the block may end before the assignment)
 
@@ -169,10 +171,10 @@ def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
     model = _model_of(client, version)
     if version.source not in {other.source for other in others}:
         if place := _place_of(client, version, model):
-            versions.delete_files(place)
+            delete_files(place)
         if model is not None:
             client.delete_logged_model(model.model_id)
     if version.run_id not in {other.run_id for other in others}:
-        with versions.if_there():
+        with if_there():
             client.delete_run(version.run_id)
     client.delete_model_version(version.name, version.version)

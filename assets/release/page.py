@@ -17,6 +17,7 @@ from assets.tracking import NOTE, DataVersion, Logged, flat, log_data, log_figur
 from xc_core.chain import Workspace
 from xc_core.leftovers import temporary_folder
 from xc_core.manifests import pictures
+from xc_core.metrics.calibration import at_least
 from xc_core.metrics.names import titled
 from xc_core.params import plain
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
 MODEL_PAGE: Final = """\
 Labels for texts of the dataset `{dataset}`. Input: a list of texts; parameters: `k`, the number of labels of each text,
-and `tail`, the dial from 0 (the likeliest labels first) to 1 (rare labels higher; -1: the model's own). Output: uid,
-title and score of the best labels. Ask it: `xc predict --dataset {dataset} "some text"`.
+`tail`, the dial from 0 (the likeliest labels first) to 1 (rare labels higher; -1: the model's own), and
+`min_probability`, below which labels are left out. Output: uid, title, score and probability of the best labels. Ask
+it: `xc predict --dataset {dataset} "some text"`.
 
 Aliases: `champion` is served, `challenger` passed the gate last, `previous` was champion before. Every version says
 where it comes from: `xc lineage VERSION --dataset {dataset}`."""
@@ -80,7 +82,7 @@ def _settings(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any]
 
 
 def figures(report: dict[str, Any]) -> dict[str, float]:
-    """Return metrics, the ends of their intervals, recall by label frequency and index recall, as MLflow names them."""
+    """Return metrics, intervals, recall by label frequency, calibration and index recall, as MLflow names them."""
     out = {name: float(value) for name, value in report["metrics"].items() if value is not None}
     for name, ends in report.get("intervals", {}).items():
         out |= {
@@ -89,6 +91,10 @@ def figures(report: dict[str, Any]) -> dict[str, float]:
     for name, bin_figures in report.get("bins", {}).items():
         if bin_figures.get("recall_at_5") is not None:
             out[f"{name}_recall_at_5"] = float(bin_figures["recall_at_5"])
+    if calibration := report.get("calibration"):
+        half = {f"{name}_at_probability_half": value for name, value in at_least(calibration, 0.5).items()}
+        known = {"calibration_error": calibration["error"], **half}
+        out |= {name: float(value) for name, value in known.items() if value is not None}
     return out | {f"index_recall_{name}": float(value) for name, value in report.get("index_recall", {}).items()}
 
 

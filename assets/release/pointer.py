@@ -11,22 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
+from assets.mlflow_internals import Alias
 from assets.release.copies import hold
 from xc_core.artifacts import write_file
 from xc_core.errors import StorageError, XCError
 from xc_core.manifests import read_manifest
-from xc_core.sqlite import sqlite_file
-
-_QUERY: Final = """\
-SELECT alias.version, tag.value FROM registered_model_aliases AS alias LEFT JOIN model_version_tags AS tag
-ON tag.name = alias.name AND tag.version = alias.version AND tag.key = 'bundle' WHERE alias.name = ? AND alias.alias = ?
-"""
 
 
 @dataclass(frozen=True)
@@ -70,28 +62,3 @@ class Pointer:
             return read_manifest(Path(self.folder)).digest() == self.digest
         except (XCError, OSError):
             return False
-
-
-@dataclass(frozen=True)
-class Alias:
-    """The version that an alias points at."""
-
-    version: int
-    digest: str | None
-    """Digest of the packed model that it was registered with; None if it has no such tag."""
-
-
-def alias_in_sqlite(uri: str, name: str, alias: str) -> Alias | None:
-    """Return the version that an alias points at, read from MLflow's own sqlite file.
-
-    None if the registry is of another kind, has no such alias, or has another layout than this version of MLflow.
-    """
-    path = sqlite_file(uri)
-    if path is None or not path.is_file():
-        return None
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
-            ((version, digest),) = database.execute(_QUERY, (name, alias)).fetchall()
-            return Alias(int(version), digest)
-    except (sqlite3.Error, ValueError, TypeError):  # no alias, or a version that is no number
-        return None

@@ -283,7 +283,7 @@ def _new_version(client: Any, artifact_root: str, candidate: Candidate) -> int:
                 name="model",
                 python_model=str(Path(__file__).with_name("serving.py")),
                 artifacts={"bundle": str(candidate.folder)},
-                input_example=(["a small dog with long hair"], {"k": 5, "tail": -1.0}),
+                input_example=(["a small dog with long hair"], {"k": 5, "tail": -1.0, "min_probability": 0.0}),
                 pip_requirements=[
                     f"{package}=={metadata.version(package).split('+')[0]}" for package in _SERVING_NEEDS
                 ],

@@ -19,10 +19,11 @@ class Label(pydantic.BaseModel):
     uid: str
     title: str
     score: float
+    probability: float | None = None  # MLflow wants a default
 
 
 class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
-    """Predicts uid, title and score of the best labels of each text."""
+    """Predicts uid, title, score and probability of the best labels of each text."""
 
     def load_context(self, context: Any) -> None:
         """Open the packed model after checking its hashes."""
@@ -31,17 +32,22 @@ class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
         self.predictor = open_predictor(Path(context.artifacts["bundle"]))
 
     def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[list[Label]]:
-        """Return the best labels of each text, as dictionaries in the shape of Label; ``params`` may hold k and tail.
+        """Return the best labels of each text, as dictionaries in the shape of Label; ``params`` may hold k, tail,
+        min_probability.
 
-        ``tail`` is the position of the dial from 0 (best P@k) to 1 (best PSP@k); -1 stands for the model's own. A
-        parameter that is None (null in JSON), which MLflow lets through, has its default.
+        ``tail`` is the position of the dial from 0 (best P@k) to 1 (best PSP@k); -1 stands for the model's own. Labels
+        with a probability below ``min_probability`` are left out. A parameter that is None (null in JSON), which MLflow
+        lets through, has its default.
         MLflow takes inputs, parameters and outputs of the served model from these type hints.
         """
         given = {name: value for name, value in (params or {}).items() if value is not None}
         tail = float(given.get("tail", OWN_TAIL))
-        found = self.predictor.predict(list(model_input), int(given.get("k", 5)), None if tail == OWN_TAIL else tail)
-        rows = [[Label(uid=label.uid, title=label.title, score=label.score) for label in row] for row in found]
-        return [[label.model_dump() for label in row] for row in rows]  # type: ignore[misc]
+        position, least = None if tail == OWN_TAIL else tail, float(given.get("min_probability", 0.0))
+        found = self.predictor.predict(list(model_input), int(given.get("k", 5)), position, least)
+        return [
+            [Label(**{name: getattr(label, name) for name in Label.model_fields}).model_dump() for label in row]  # type: ignore[misc]
+            for row in found
+        ]
 
 
 set_model(Labels())

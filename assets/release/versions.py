@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from assets.release.copies import bundle_name, check_answer, destination, failed, home_of_copies, repository
+from assets.mlflow_errors import if_there, is_absent
+from assets.mlflow_internals import READ_MARK, bundle_folder, delete_files, files_of
+from assets.release.copies import check_answer, destination, failed, home_of_copies
 from assets.settings import hide_secrets, local_folder
 from xc_core.artifacts import sha256_file, verify
 from xc_core.errors import CorruptError, MissingError, UnavailableError, first_line
 from xc_core.manifests import Manifest
 
-if TYPE_CHECKING:
-    from mlflow.exceptions import MlflowException
-
 AROUND: Final = "around"
 """Tag: digest of the files around the packed model. Versions that 0.2.0 registered have none until
 ``xc promote --repair`` sets it; so has one whose tag was deleted because its files were changed on purpose."""
-_READ: Final = "registered_model_meta"
-"""File that MLflow writes when a version is read."""
-_ABSENT: Final = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""MLflow's error codes for a missing model or version, and for a missing alias."""
 _LONGEST_TAG: Final = 5000
 """Characters of a tag's value, or of a description, that MLflow stores; sqlite would take more."""
 
@@ -112,7 +106,7 @@ def digest_around(folder: Path) -> str:
     home, files = folder.parents[1], {}
     for path in home.rglob("*"):
         name = path.relative_to(home)
-        written_later = name.name == _READ or "__pycache__" in name.parts or name.name.startswith(".")
+        written_later = name.name == READ_MARK or "__pycache__" in name.parts or name.name.startswith(".")
         if path.is_file() and not path.is_relative_to(folder) and not written_later:
             files[name.as_posix()] = {"sha256": sha256_file(path)}
     return Manifest(AROUND, files).digest()
@@ -157,10 +151,9 @@ def download(version: Any) -> Path:
     uri, copied, location = f"models:/{version.name}/{version.version}", None, version.source
     try:
         copied = destination(uri, dataset_of(version.name), version.version)
-        location = (files := repository(uri)).artifact_uri
+        location = (files := files_of(uri)).artifact_uri
         check_answer(files)
-        folder = Path(files.download_artifacts("", dst_path=copied))
-        return folder / "artifacts" / bundle_name(folder)
+        return bundle_folder(Path(files.download_artifacts("", dst_path=copied)))
     except (OSError, MlflowException, UnavailableError) as error:
         if copied is not None:
             failed(Path(copied), error)
@@ -188,23 +181,6 @@ def experiment_of(client: Any, run: str | None) -> str | None:
     return None if found_run is None else str(found_run.info.experiment_id)
 
 
-@contextmanager
-def if_there() -> Iterator[None]:
-    """Ignore an error of MLflow in the block if something does not exist or was deleted; raise other errors."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
-    except MlflowException as error:
-        if not is_absent(error):
-            raise
-
-
-def is_absent(error: MlflowException) -> bool:
-    """Return True if MLflow says that a model, a version or an alias does not exist; anything else is a fault."""
-    return error.error_code in _ABSENT
-
-
 def check_version(client: Any, name: str, version: int) -> None:
     """Raise MissingError if ``name`` has no such version."""
     from mlflow.exceptions import MlflowException
@@ -223,16 +199,9 @@ def check_version(client: Any, name: str, version: int) -> None:
 
 
 def delete_model(client: Any, model: Any) -> None:
-    """Delete the files of a logged model, then the model."""
+    """Delete the files of a logged model, wherever MLflow keeps them, then the model."""
     delete_files(model.artifact_location)
     client.delete_logged_model(model.model_id)
-
-
-def delete_files(place: str) -> None:
-    """Delete the files at an address, wherever MLflow keeps them; none if they are gone."""
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    get_artifact_repository(place).delete_artifacts()  # type: ignore[no-untyped-call]
 
 
 def numbers_of(client: Any, name: str) -> list[int]:

@@ -24,7 +24,7 @@ from xc_core.infer.champion import Champion
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the files of all versions lie on another machine."""
-    monkeypatch.setattr(copies, "_is_here", lambda uri: False)
+    monkeypatch.setattr(copies, "is_here", lambda uri: False)
 
 
 def test_files_on_this_machine_are_read_where_they_are(store: Store, released: Released) -> None:
@@ -74,7 +74,7 @@ def test_a_copy_that_ends_with_an_error_is_deleted_and_a_full_disk_is_called_so(
 ) -> None:
     """A full disk was called a server that does not answer, or files that are gone."""
     monkeypatch.setenv("XC_ROOT", str(tmp_path))
-    monkeypatch.setattr(versions, "repository", failing(error))
+    monkeypatch.setattr(versions, "files_of", failing(error))
     with pytest.raises(expected):
         versions.download(store.client.get_model_version("xc-toy", str(released.version)))
     assert not list((tmp_path / copies.HOME / "toy").iterdir())
@@ -131,7 +131,7 @@ HOLDER = """
     import sys, time
     from assets.release import copies
 
-    copies._is_here = lambda uri: False
+    copies.is_here = lambda uri: False
     copies.destination("", "other", "1")
     print("ready", flush=True)
     time.sleep(60)
@@ -159,7 +159,7 @@ def test_a_copy_that_another_process_reads_is_not_deleted(
 DOWNLOADER = """
     from assets.release import copies
 
-    copies._is_here = lambda uri: False
+    copies.is_here = lambda uri: False
     for _ in range(4):
         copies.destination("", "other", "1")
     print("ready", flush=True)
@@ -219,7 +219,7 @@ def test_files_of_no_copy_need_no_lock(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_outside_a_project_copies_go_with_their_process(tmp_path: Path) -> None:
     code = (
-        "from assets.release import copies; copies._is_here = lambda _: False; print(copies.destination('', 'm', '1'))"
+        "from assets.release import copies; copies.is_here = lambda _: False; print(copies.destination('', 'm', '1'))"
     )
     own = {**os.environ, "PYTHONPATH": str(Path(copies.__file__).parents[2])}
     own.pop("XC_ROOT", None)

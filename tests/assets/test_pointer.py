@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from assets.mlflow_internals import Alias, alias_in_sqlite
 from assets.release import champions, copies
-from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Released
 from tests.assets.conftest import Store
 from xc_core.chain import Workspace
@@ -93,7 +93,7 @@ def test_a_registry_on_a_server_is_asked_for_the_version_and_its_files_are_copie
 ) -> None:
     """`xc predict` downloaded the champion at each call."""
     monkeypatch.setattr(champions, "alias_in_sqlite", lambda uri, name, alias: None)
-    monkeypatch.setattr(copies, "_is_here", lambda uri: False)
+    monkeypatch.setattr(copies, "is_here", lambda uri: False)
     pointer = own.state / "champions" / "toy.json"
     pointer.unlink(missing_ok=True)
     folder = fetched(own)

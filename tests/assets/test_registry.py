@@ -145,6 +145,9 @@ def test_the_run_of_a_registered_model_has_figures_with_intervals_settings_plots
     assert ends == pytest.approx(tuple(report["intervals"]["P_at_5"]))
     assert metrics["head_recall_at_5"] == pytest.approx(report["bins"]["head"]["recall_at_5"])
     assert metrics["index_recall_classifier"] == report["index_recall"]["classifier"]
+    half = report["calibration"]["thresholds"][4]
+    assert metrics["calibration_error"] == pytest.approx(report["calibration"]["error"])
+    assert (half["least"], metrics["precision_at_probability_half"]) == (0.5, pytest.approx(half["precision"]))
     assert (run.data.params["recipe"], run.data.params["settings.encoder.epochs"]) == ("ngame", "4.0")
     (data,) = run.inputs.dataset_inputs
     assert data.dataset.name == "toy/corpus"
@@ -171,17 +174,18 @@ def test_the_champion_predicts_by_its_alias_what_the_packed_model_predicts(
     texts = ["falcon", "castle0 castle1", ""]
     own = open_predictor(releasing.folder("model", "toy", "ngame"))
     asked = (
-        ({}, 5, None),
-        ({"k": 2}, 2, None),
-        ({"k": None, "tail": None}, 5, None),
-        ({"k": 100}, 100, None),
-        ({"tail": 1.0}, 5, 1.0),
-        ({"tail": 0.0}, 5, 0.0),
+        ({}, 5, None, 0.0),
+        ({"k": 2}, 2, None, 0.0),
+        ({"k": None, "tail": None, "min_probability": None}, 5, None, 0.0),
+        ({"k": 100}, 100, None, 0.0),
+        ({"tail": 1.0}, 5, 1.0, 0.0),
+        ({"tail": 0.0}, 5, 0.0, 0.0),
+        ({"min_probability": 0.3}, 5, None, 0.3),
     )
-    for params, k, tail in asked:
+    for params, *question in asked:
         expected = [
-            [{"uid": one.uid, "title": one.title, "score": one.score} for one in row]
-            for row in own.predict(texts, k, tail)
+            [{name: getattr(one, name) for name in ("uid", "title", "score", "probability")} for one in row]
+            for row in own.predict(texts, *question)
         ]
         assert model.predict(texts, params=params) == expected
     assert model.predict([]) == []
@@ -195,20 +199,21 @@ def test_the_parameters_of_the_model_are_those_of_the_prediction() -> None:
     asked: list[Any] = []
     model = serving.Labels()
     model.predictor = SimpleNamespace(predict=lambda *given: asked.append(given) or [])
-    expected = ((None, 5, None), ({"k": 2}, 2, None), ({"tail": 1.0}, 5, 1.0), ({"tail": 0.0}, 5, 0.0),
-                ({"tail": -1.0}, 5, None), ({"k": None, "tail": None}, 5, None))  # fmt: skip
-    for params, _, _ in expected:
+    expected = ((None, 5, None, 0.0), ({"k": 2}, 2, None, 0.0), ({"tail": 1.0}, 5, 1.0, 0.0),
+                ({"tail": 0.0}, 5, 0.0, 0.0), ({"tail": -1.0}, 5, None, 0.0), ({"k": None, "tail": None}, 5, None, 0.0),
+                ({"min_probability": 0.5}, 5, None, 0.5), ({"min_probability": None}, 5, None, 0.0))  # fmt: skip
+    for params, *_ in expected:
         assert model.predict(None, ["falcon"], params) == []
-    assert asked == [(["falcon"], k, tail) for _, k, tail in expected]
+    assert asked == [(["falcon"], *question) for _, *question in expected]
 
 
-def test_the_model_has_a_schema_with_k_and_tail(released: Released, store: Store) -> None:
+def test_the_model_has_a_schema_with_its_parameters(released: Released, store: Store) -> None:
     signature = mlflow.models.get_model_info("models:/xc-toy@champion").signature.to_dict()
     assert json.loads(signature["inputs"]) == [{"type": "string", "required": True}]
     params = [(one["name"], one["type"], one["default"]) for one in json.loads(signature["params"])]
-    assert params == [("k", "long", 5), ("tail", "double", -1.0)]
+    assert params == [("k", "long", 5), ("tail", "double", -1.0), ("min_probability", "double", 0.0)]
     (answer,) = json.loads(signature["outputs"])
-    assert set(answer["items"]["properties"]) == {"uid", "title", "score"}
+    assert set(answer["items"]["properties"]) == {"uid", "title", "score", "probability"}
 
 
 @pytest.mark.parametrize(
@@ -317,7 +322,7 @@ def test_a_failing_registration_leaves_the_last_champion_in_place(
 def test_a_champion_whose_files_are_gone_is_an_error_that_names_it(
     released: Released, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(released_versions, "repository", failing(OSError("No such file or directory: 'x'")))
+    monkeypatch.setattr(released_versions, "files_of", failing(OSError("No such file or directory: 'x'")))
     with pytest.raises(MissingError, match="no files of xc-toy version 1") as caught:
         champion_files(store, "toy")
     assert caught.value.do == "xc promote --dataset toy --version 1 --repair"
@@ -469,7 +474,7 @@ def test_a_version_whose_files_cannot_be_read_back_is_not_deleted(
 ) -> None:
     """A full disk or a lost network says nothing about the files."""
     own = replace(candidate(releasing, "toy", "ngame"), dataset="unread", judge=passing)
-    monkeypatch.setattr(released_versions, "repository", failing(OSError("No space left on device")))
+    monkeypatch.setattr(released_versions, "files_of", failing(OSError("No space left on device")))
     with pytest.raises(MissingError, match="No space left on device"):
         registry.register(store.client, store.artifacts, own)
     (version,) = store.client.search_model_versions("name = 'xc-unread'")

@@ -24,13 +24,13 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from assets.mlflow_internals import Alias, alias_in_sqlite
 from assets.release import aliases, champions, health, lineage, registry, repair
 from assets.release import versions as released_versions
 from assets.release.judge import describe
 from assets.release.lineage import Lineage
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER, origin
 from assets.release.page import Page, log_page
-from assets.release.pointer import Alias, alias_in_sqlite
 from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc, spoil

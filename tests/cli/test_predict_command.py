@@ -29,9 +29,22 @@ def test_predict_prints_each_text_with_its_labels(xc: Xc, ready: Workspace) -> N
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
     assert [lines[0], lines[3]] == ["falcon", "castle0 castle1"]
-    assert re.fullmatch(r"  +-?\d+\.\d{3}  falcon  \[L5\]", lines[1])
-    assert re.fullmatch(r"  +-?\d+\.\d{3}  castle  \[L1\]", lines[4])
+    assert re.fullmatch(r"  +-?\d+\.\d{3}  [ \d]{3}%  falcon  \[L5\]", lines[1])
+    assert re.fullmatch(r"  +-?\d+\.\d{3}  [ \d]{3}%  castle  \[L1\]", lines[4])
     assert len(lines) == 6
+
+
+def test_a_least_probability_shortens_answers_and_is_noted_if_nothing_is_left(xc: Xc, ready: Workspace) -> None:
+    asked = ("predict", *NGAME, "-k", "10", "--json", "falcon")
+    every = json.loads(xc(*asked).out)
+    least = every[1]["probability"]
+    ended = xc(*asked, "--min-probability", least)
+    assert json.loads(ended.out) == [one for one in every if one["probability"] >= least]
+    assert len(json.loads(ended.out)) < 10
+    assert ended.err == ""
+    nothing = xc(*asked, "--min-probability", "0.9999")
+    assert (nothing.out, nothing.err) == ("[]\n", "note: no label with a probability of 0.9999 for 1 of 1 text\n")
+    xc(*asked, "--min-probability", "1.5").refused(64, "min_probability 1.5")
 
 
 def test_a_model_that_was_packed_before_the_last_evaluation_answers_with_a_note(xc: Xc, own: Workspace) -> None:
@@ -53,7 +66,8 @@ def test_predict_prints_json_that_has_the_same_labels(xc: Xc, ready: Workspace) 
     ended = xc("predict", *NGAME, "--json", "-k", "3", *TOPICS)
     answers = [json.loads(line) for line in ended.out.splitlines()]
     assert [answer[0]["title"] for answer in answers] == list(TOPICS)
-    assert all(set(label) == {"label", "uid", "title", "score"} for answer in answers for label in answer)
+    names = {"label", "uid", "title", "score", "probability"}
+    assert all(set(label) == names for answer in answers for label in answer)
     assert [len(answer) for answer in answers] == [3] * len(TOPICS)
 
 
@@ -94,7 +108,7 @@ def test_predict_notes_a_dial_that_changes_nothing(xc: Xc, dialled: Callable[[fl
 
 
 def test_no_answer_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = SimpleNamespace(predict=lambda *_: [[Prediction(0, "L0", "river", -0.0001)]])
+    tiny = SimpleNamespace(predict=lambda *_: [[Prediction(0, "L0", "river", -0.0001, None)]])
     tiny.ranker = SimpleNamespace(num_labels=1)
     monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: tiny)
     assert xc("predict", *NGAME, "-k", 1, "falcon").out == "falcon\n    0.000  river  [L0]\n"
@@ -105,7 +119,7 @@ def test_json_stays_json_if_the_output_lacks_a_character(
 ) -> None:
     """A Latin-1 terminal prints other text with \\U0001f600, which no JSON has."""
     title = "caf\u00e9 \u2603 \U0001f600"
-    model = SimpleNamespace(predict=lambda *_: [[Prediction(0, "L0", title, 1.0)]])
+    model = SimpleNamespace(predict=lambda *_: [[Prediction(0, "L0", title, 1.0, None)]])
     model.ranker = SimpleNamespace(num_labels=1)
     monkeypatch.setattr("xc_core.infer.bundle.open_predictor", lambda *_: model)
     for encoding, shown in (("utf-8", True), ("latin-1", False)):

@@ -23,7 +23,7 @@ from tests.conftest import TOPICS, write_lines
 from xc_core import artifacts, manifests
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
-from xc_core.cli.predict import _answer_file
+from xc_core.cli.predict import Asked, _answer_file
 from xc_core.cli.predict_files import Job, Share
 from xc_core.data.formats import texts as texts_of_a_file
 from xc_core.data.label_file import check_type
@@ -97,10 +97,17 @@ def test_a_stopped_command_resumes(xc: Xc, ready: Workspace, tmp_path: Path, mon
     assert pl.read_parquet(tmp_path / "y.parquet").equals(whole)
 
 
-@pytest.mark.parametrize(("options", "k", "tail"), [(("-k", "2"), 2, None), (("--tail", "1"), 5, 1.0)])
+@pytest.mark.parametrize(
+    ("options", "asked_for"),
+    [
+        (("-k", "2"), (2, None, 0.0)),
+        (("--tail", "1"), (5, 1.0, 0.0)),
+        (("--min-probability", "0.3"), (5, None, 0.3)),
+    ],
+)
 def test_blocks_of_another_question_are_not_used(
     xc: Xc, ready: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    options: tuple[str, ...], k: int, tail: float | None,
+    options: tuple[str, ...], asked_for: tuple[int, float | None, float],
 ) -> None:  # fmt: skip
     files = ("--input", write(tmp_path / "x.parquet", TEXTS), "--output", tmp_path / "y.parquet")
     with monkeypatch.context() as patch:
@@ -114,7 +121,7 @@ def test_blocks_of_another_question_are_not_used(
 
     monkeypatch.setattr(Predictor, "predict", predict)
     assert xc("predict", *NGAME, *options, *files).code == 0
-    assert asked == [(text, k, tail) for text in TEXTS]
+    assert asked == [(text, *asked_for) for text in TEXTS]
 
 
 def test_answers_are_those_of_the_model_that_their_blocks_name(
@@ -140,8 +147,8 @@ def test_answers_are_those_of_the_model_that_their_blocks_name(
     with monkeypatch.context() as patched:
         patched.setattr(Job, "__post_init__", packed_again)
         files = {"input": write(tmp_path / "x.csv", TEXTS), "output": tmp_path / "y.jsonl"}
-        _answer_file(in_folder(folder), 5, None, {**files, "part": None, "column": None})
-    assert named == [f"model {manifests.read_manifest(folder).digest()}, k 5, tail None"]
+        _answer_file(in_folder(folder), Asked(5, None, 0.0), {**files, "part": None, "column": None})
+    assert named == [f"model {manifests.read_manifest(folder).digest()}, k 5, tail None, min_probability 0.0"]
 
 
 def test_parts_answer_a_file_together(
@@ -269,7 +276,7 @@ def test_an_output_that_is_a_link_to_itself_is_refused_before_any_row_is_answere
 
 
 def answer(texts: list[str]) -> list[list[Prediction]]:
-    return [[Prediction(0, "u", text, 1.0)] for text in texts]
+    return [[Prediction(0, "u", text, 1.0, 0.5)] for text in texts]
 
 
 def test_answers_that_are_deleted_meanwhile_are_called_missing(tmp_path: Path) -> None:
@@ -444,7 +451,7 @@ def test_a_missing_input_is_no_reason_to_repair_the_champion(ready: Workspace, t
     champion = replace(in_folder(ready.folder("model", "toy", "ngame")), repair="xc promote --repair")
     files = {"input": tmp_path / "no.csv", "output": tmp_path / "y.jsonl", "part": None, "column": None}
     with pytest.raises(MissingError, match="no file") as caught:
-        _answer_file(champion, 5, None, files)
+        _answer_file(champion, Asked(5, None, 0.0), files)
     assert caught.value.do == "fix the name"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import MovedError
 from xc_core.params import changed, plain
 from xc_core.sampling.noise import FrequencyNoise
-from xc_core.scores import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
+from xc_core.scores import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData, Size
 from xc_core.shapes import F32, I32, PAD_ID
 
 NAMES = SCORES.names()
@@ -219,6 +219,12 @@ def test_the_cost_is_a_finite_number_of_seconds(name: str, sizes: tuple[int, ...
     assert np.isfinite(found)
     assert 0 <= found < 600
     assert sizes or not found
+
+
+def test_a_footprint_grows_with_the_data(name: str) -> None:
+    small, large = (part(name).footprint(Size(n, n // 10, 2.0 * n, 384)) for n in (1_000, 10_000_000))
+    assert all(value >= 0 for value in astuple(small))
+    assert all(ours <= theirs for ours, theirs in zip(astuple(small), astuple(large), strict=True))
 
 
 def replace_absent(own: ScoreData) -> ScoreData:

@@ -108,6 +108,51 @@ def test_the_curve_is_the_share_of_positives() -> None:
     assert all((np.diff(own) > 0).all() for own in curve)
 
 
+@pytest.mark.parametrize("tail", [None, 0.0, 0.4, 1.0])
+def test_probabilities_are_shares_of_positives_on_new_documents_at_every_position(tail: float | None) -> None:
+    dial = replace(fitted()[0], default=0.7)
+    ids, scores, _, _ = world(4000, seed=2)
+    chance = 1 / (1 + np.exp(2 - 1.5 * scores))
+    found = dial.probability(ids, dial.turned(ids, scores, tail), tail)
+    assert found.dtype == np.float32
+    assert not found[ids == PAD_ID].any() and found[ids != PAD_ID].all()
+    np.testing.assert_allclose(found, dial.probability(ids, scores, 0.0), atol=1e-5)
+    for low, high in ((0.0, 0.05), (0.05, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 1.0)):
+        chosen = (found > low) & (found <= high)
+        assert found[chosen].mean() == pytest.approx(chance[chosen].mean(), abs=0.03)
+    assert found.max() == pytest.approx(np.exp(dial.log_share_R[-2])), "no more than was counted"
+
+
+def test_unlikely_labels_are_left_out_and_the_others_keep_their_order() -> None:
+    ids, scores, _, _ = world(300, seed=3)
+    fusion = replace(summed(Sum(), Inputs(("one",), ("one",))), dial=replace(fitted()[0], default=0.7))
+    ranked = fusion.rank(ids, scores[..., None])
+    probability = fusion.probabilities(ranked)
+    assert probability is not None
+    likely = fusion.likely(ranked, 0.3)
+    expected = [[one for one, share in zip(*row, strict=True) if share >= 0.3]
+                for row in zip(ranked.ids_NK.tolist(), probability.tolist(), strict=True)]  # fmt: skip
+    assert [[one for one in row if one != PAD_ID] for row in likely.ids_NK.tolist()] == expected
+    assert 0 < sum(map(len, expected)) < int(ranked.filled_NK.sum())
+    assert fusion.likely(ranked, 0.0) is ranked
+
+
+@pytest.mark.parametrize("least", [-0.1, 1.1, float("nan"), True])
+def test_a_least_probability_that_is_none_is_refused(least: float) -> None:
+    fusion = replace(summed(Sum(), Inputs(("one",), ("one",))), dial=fitted()[0])
+    with pytest.raises(UsageError, match="min_probability") as caught:
+        fusion.likely(Shortlist.nothing(0), least)
+    assert caught.value.expected == "a number from 0 to 1"
+
+
+def test_a_fusion_without_a_dial_has_no_probabilities() -> None:
+    plain, nothing = summed(Sum(), Inputs(("one",), ("one",))), Shortlist.nothing(2)
+    assert plain.probabilities(nothing) is None
+    assert plain.likely(nothing, 0.0) is nothing
+    with pytest.raises(UsageError, match=r"min_probability 0\.5 for a fusion without a dial"):
+        plain.likely(nothing, 0.5)
+
+
 def test_a_score_that_tells_nothing_has_no_dial() -> None:
     ids, scores, truth, weights = world()
     assert fit_dial(Shortlist.ranked(ids[:5], scores[:5]), truth.rows(np.arange(5)), weights, 0.0) is None

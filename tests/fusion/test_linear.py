@@ -11,8 +11,7 @@ import pytest
 import scipy
 
 from xc_core.fusion import Inputs, LightGBM, Pairs
-from xc_core.fusion.linear import _PENALTY, _Loss, fit_weights
-from xc_core.planning.stage_bytes import LINEAR
+from xc_core.fusion.linear import _PENALTY, HELD, _Loss, fit_weights
 from xc_core.shapes import F32, F64, Bool
 
 
@@ -113,7 +112,7 @@ def test_the_fit_holds_at_most_what_a_plan_counts() -> None:
         held = tracemalloc.get_traced_memory()[1] / values.nbytes
     finally:
         tracemalloc.stop()
-    assert 0.7 * LINEAR < held < LINEAR
+    assert 0.7 * HELD < held < HELD
 
 
 def test_a_score_that_makes_no_mistake_gets_a_weight_that_few_documents_bound() -> None:

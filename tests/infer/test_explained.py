@@ -31,6 +31,21 @@ def test_labels_titles_and_scores_are_those_of_a_prediction(predictor: Predictor
     for labels, expected in zip(found, predictor.predict(list(TEXTS), 4), strict=True):
         assert [(one.label, one.uid, one.title) for one in labels] == [(e.label, e.uid, e.title) for e in expected]
         np.testing.assert_allclose(scores(labels), [e.score for e in expected], atol=1e-6)
+        assert [one.probability for one in labels] == pytest.approx([e.probability for e in expected], abs=1e-5)
+
+
+def test_each_question_has_its_own_least_probability(predictor: Predictor) -> None:
+    questions = [Question(TEXTS[:4], k=10, min_probability=least) for least in (0.0, 0.3, 0.9999)]
+    every, likely, none = explained(predictor, questions)
+    found = predictor.predict(list(TEXTS[:4]), 10)
+    assert [uids(one) for one in every] == [[label.uid for label in one] for one in found]
+    expected = [[label.uid for label in one if (label.probability or 0) >= 0.3] for one in found]
+    assert [uids(one) for one in likely] == expected
+    assert 0 < sum(map(len, likely)) < sum(map(len, every))
+    assert none == [[]] * 4
+    only = frozenset({0, 9})
+    ((limited,),) = explained(predictor, [Question(TEXTS[:1], k=10, only=only, min_probability=1e-6)])
+    assert {label.label for label in limited} <= only
 
 
 def test_questions_that_share_a_pass_differ_in_everything_else_and_get_their_own_answers(predictor: Predictor) -> None:
@@ -155,6 +170,10 @@ def test_a_tail_without_a_dial_is_refused(predictor: Predictor) -> None:
         explained(plain, [Question(TEXTS[:1], tail=0.5)])
     with pytest.raises(UsageError, match=r"tail 1\.5"):
         explained(predictor, [Question(TEXTS[:1], tail=1.5)])
+    with pytest.raises(UsageError, match="min_probability"):
+        explained(plain, [Question(TEXTS[:1], min_probability=0.5)])
+    (((label,),),) = explained(plain, [Question(TEXTS[:1], k=1)])
+    assert label.probability is None
 
 
 def test_no_questions_have_no_answers(predictor: Predictor) -> None:

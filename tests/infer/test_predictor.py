@@ -94,6 +94,36 @@ def test_a_position_that_the_dial_does_not_have_is_refused(predictor: Predictor,
             predictor.predict(texts, tail=tail)
 
 
+def test_a_least_probability_leaves_out_labels_before_the_first_k_are_taken(predictor: Predictor) -> None:
+    """The dial may put an unlikely label before a likely one."""
+    dial = predictor.ranker.fusion.dial
+    assert dial is not None
+    turned = replace(dial, reach=1.0, default=1.0, log_weight_L=np.linspace(0, 8, 10, dtype=np.float32))
+    fusion = replace(predictor.ranker.fusion, dial=turned)
+    rare = replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))
+    every, likely = rare.predict(TEXTS, 10), rare.predict(TEXTS, 2, min_probability=0.2)
+    assert likely == [[one for one in answer if one.probability >= 0.2][:2] for answer in every]  # type: ignore[operator]
+    assert likely != [[one for one in answer[:2] if one.probability >= 0.2] for answer in every]  # type: ignore[operator]
+    assert all(type(one.probability) is float and 0 < one.probability < 1 for answer in every for one in answer)
+    first = predictor.predict(TEXTS, 10, 0.0)
+    for own, other in zip(first, every, strict=True):
+        known = {one.label: one.probability for one in other}
+        assert [one.probability for one in own] == pytest.approx([known[one.label] for one in own], abs=1e-5)
+        assert np.all(np.diff([one.probability for one in own]) <= 1e-6), "in the order of the score at dial 0"
+
+
+def test_a_model_without_a_dial_has_no_probabilities(predictor: Predictor) -> None:
+    fusion = replace(predictor.ranker.fusion, dial=None)
+    plain = replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))
+    assert {one.probability for answer in plain.predict(TEXTS, 3) for one in answer} == {None}
+    assert plain.predict(TEXTS, 3, min_probability=0) == plain.predict(TEXTS, 3)
+    for texts in (TEXTS, []):
+        with pytest.raises(UsageError, match=r"min_probability 0\.5 for a fusion without a dial"):
+            plain.predict(texts, 3, min_probability=0.5)
+        with pytest.raises(UsageError, match="min_probability 50"):
+            predictor.predict(texts, 3, min_probability=50)
+
+
 def test_a_text_gets_the_same_answer_alone_and_in_a_batch(predictor: Predictor) -> None:
     """Also beside a long text, to whose length it is padded, and in another order."""
     crowd = [*TEXTS, ODD["very long"], ""]

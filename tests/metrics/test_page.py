@@ -7,8 +7,10 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 
+from xc_core.metrics.calibration import calibration
 from xc_core.metrics.names import NARROW
 from xc_core.metrics.page import Page
 
@@ -113,6 +115,20 @@ def test_an_old_report_without_confusions_is_shown() -> None:
     own = page()
     report = {name: value for name, value in own.report.items() if name != "confusions"}
     assert "No pair of a wrong first label" in replace(own, report=report).html()
+
+
+def test_a_report_with_calibration_has_a_row_per_threshold() -> None:
+    probability = np.array([[0.95, 0.55], [0.55, 0.15]], np.float32)
+    positive = np.array([[True, True], [False, False]])
+    own = page()
+    assert "How sure the model is" not in own.html(), "an evaluation of 0.2.0 has no probabilities"
+    content = {**own.report, "calibration": calibration(probability, positive, 4)}
+    text = " ".join(read(replace(own, report=content).html()).text.split())
+    assert "0.5 66.67 50.00 57.14 1.50 0.00 0.6" in text
+    assert "0.9 100.00 25.00 40.00 0.50 50.00 Among" in text
+    assert "0.5 to 0.6 2 55.00 50.00 0.6 to 0.7 0 - - " in text
+    assert "0.9 to 1.0 1 95.00 100.00" in text
+    assert "are 7.50 points from" in text
 
 
 def test_long_texts_are_cut() -> None:

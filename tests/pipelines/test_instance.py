@@ -12,7 +12,9 @@ import pytest
 from dagster._core.secrets.env_file import get_env_var_dict
 from ruamel.yaml import YAML
 
-from assets.cards import POOL, own_card, size_pool
+from assets import cards
+from assets.cards import POOL, own_card
+from assets.dagster_internals import size_pool
 from xc_core.environment import DEVICE
 from xc_core.errors import BusyError
 from xc_core.locks import locked
@@ -59,12 +61,12 @@ def test_a_run_waits_for_two_minutes_while_the_code_server_is_down(loaded: dg.Da
     assert queue.max_user_code_failure_retries * queue.user_code_failure_retry_delay == 120
 
 
-@pytest.mark.parametrize(("cards", "places"), [(0, 1), (1, 1), (4, 4)])
+@pytest.mark.parametrize(("gpus", "places"), [(0, 1), (1, 1), (4, 4)])
 def test_the_pool_has_a_place_per_gpu(
-    loaded: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, cards: int, places: int
+    loaded: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, gpus: int, places: int
 ) -> None:
-    monkeypatch.setattr("xc_core.devices.num_cards", lambda: cards)
-    assert size_pool(loaded) == places
+    monkeypatch.setattr("xc_core.devices.num_cards", lambda: gpus)
+    size_pool(loaded, POOL, cards.places())
     assert loaded.event_log_storage.get_concurrency_info(POOL).slot_count == places
 
 

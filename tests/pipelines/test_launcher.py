@@ -14,8 +14,9 @@ import pytest
 from dagster._core.events import EngineEventData
 from dagster._core.launcher import LaunchRunContext, WorkerStatus
 
+from assets.dagster_internals import holders
 from assets.processes import HOST_TAG
-from pipelines.launcher import LocalRunLauncher, end_lost_runs, health, holders, own_tags, worker
+from pipelines.launcher import LocalRunLauncher, end_lost_runs, health, own_tags, worker
 
 STARTED, CANCELING = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING
 

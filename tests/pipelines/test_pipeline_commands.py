@@ -228,7 +228,7 @@ def test_the_pool_and_the_partitions_are_set_before_the_servers_start(
     xc: Xc, servers: list[tuple[list[str], dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[tuple[str, int]] = []
-    monkeypatch.setattr("assets.cards.size_pool", lambda instance: done.append(("pool", len(servers))))
+    monkeypatch.setattr("pipelines.instance.size_pool", lambda *_: done.append(("pool", len(servers))))
     monkeypatch.setattr("assets.partitions.sync", lambda instance, workspace: done.append(("partitions", len(servers))))
     assert xc("ui").code == 0
     assert sorted(done) == [("partitions", 0), ("pool", 0)]

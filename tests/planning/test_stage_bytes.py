@@ -16,9 +16,10 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import Tokenised
 from xc_core.planning.data_size import DataSize
-from xc_core.planning.stage_bytes import WRITTEN
+from xc_core.planning.stage_bytes import HELD, WRITTEN
 from xc_core.planning.stage_costs import Case, searches
 from xc_core.recipes import RECIPES
+from xc_core.scores import Classifier, Footprint, Size
 
 ADDED = 3000
 
@@ -92,3 +93,30 @@ def test_vectors_of_documents_are_written_for_each_fold_of_a_vote_of_neighbours(
     more = {stage: WRITTEN[stage](case) - WRITTEN[stage](without) for stage in ("scores", "model")}
     assert case.vector_bytes == LARGE.published * WIDTH * 4
     assert more == pytest.approx({"scores": len(LARGE.folds(house)) * case.vector_bytes, "model": case.vector_bytes})
+
+
+def test_a_plan_counts_what_any_score_says_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in is counted as this project's own scores are; one score more is added to the others."""
+    ngame = RECIPES["ngame"]
+    before = Case(ngame, LARGE, WIDTH)
+    assert before.footprint == Footprint()
+    own = Footprint(held=7e9, written=5e9, compared=11, cells=3)
+    asked: list[Size] = []
+    monkeypatch.setattr(Classifier, "footprint", lambda self, size: asked.append(size) or own)
+    case = Case(ngame, LARGE, WIDTH)
+    assert [HELD[name](case) - HELD[name](before) for name in ("scores", "fusion", "evaluation")] == [7e9] * 3
+    written = {name: WRITTEN[name](case) - WRITTEN[name](before) for name in ("scores", "model")}
+    assert written == {"scores": len(LARGE.folds(ngame)) * 5e9, "model": 5e9}
+    assert [searches(case)[name][1].among for name in ("scores", "fusion", "evaluation")] == [3, 11, 11]
+    assert set(asked) == {Size(LARGE.published, LARGE.labels, LARGE.published * LARGE.pairs, WIDTH)}
+    both = Case(RECIPES["house"], LARGE, WIDTH).footprint
+    monkeypatch.undo()
+    assert both == Case(RECIPES["house"], LARGE, WIDTH).footprint + own
+
+
+def test_the_fit_of_any_fusion_counts_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ngame = RECIPES["ngame"]
+    before = HELD["fusion"](Case(ngame, LARGE, WIDTH))
+    values = Case(ngame, LARGE, WIDTH).fused * ngame.fusion.candidates * 2 * 4 * len(ngame.scores)
+    monkeypatch.setattr(type(ngame.fusion.rule), "fit_bytes", lambda self, values: 3 * values)
+    assert HELD["fusion"](Case(ngame, LARGE, WIDTH)) - before == pytest.approx(3 * values)

@@ -20,12 +20,13 @@ from xc_core.chain.experiment import Experiment
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import folds
+from xc_core.fusion import linear
 from xc_core.planning import stage_bytes, stage_costs
 from xc_core.planning.data_size import DataSize
 from xc_core.planning.estimator import CostLine, Estimator
 from xc_core.planning.pilots import Pilot, PilotSource, Rates, Timed, short_epochs, slope_and_rest
 from xc_core.planning.planned import world_of
-from xc_core.planning.stage_bytes import HELD, LINEAR, WRITTEN, held_bytes
+from xc_core.planning.stage_bytes import HELD, WRITTEN, held_bytes
 from xc_core.planning.stage_costs import WORK, Case, SearchWork, searches, trained_documents
 from xc_core.recipes import RECIPES, Recipe
 from xc_core.scores import Query
@@ -312,7 +313,7 @@ def test_the_fit_of_a_linear_model_counts_for_the_fusion_alone() -> None:
     values = Case(house, LARGE, WIDTH).fused * 100 * Case(house, LARGE, WIDTH).searched * len(house.scores) * 4
     for name in TRAIN_STAGES:
         more = HELD[name](Case(house, LARGE, WIDTH)) - HELD[name](Case(without, LARGE, WIDTH))
-        assert more == pytest.approx(LINEAR * values if name == "fusion" else 0)
+        assert more == pytest.approx(linear.HELD * values if name == "fusion" else 0)
 
 
 def test_the_label_table_decides_the_memory_of_many_labels() -> None:

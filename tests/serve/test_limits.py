@@ -204,7 +204,7 @@ def test_the_openapi_document_and_its_page_describe_every_path(running: Running)
     document = running.client.get("/openapi.json").json()
     assert set(document["paths"]) == {"/predict", "/health", "/ready", "/metrics", "/", "/docs"}
     asked = document["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert set(asked["properties"]) == {"text", "texts", "k", "tail", "exclude", "only", "why"}
+    assert set(asked["properties"]) == {"text", "texts", "k", "tail", "min_probability", "exclude", "only", "why"}
     statuses = document["paths"]["/predict"]["post"]["responses"]
     assert set(statuses) == {"200", "408", "413", "415", "421", "422", "503"}, "those of docs/serving.md for a question"
     for path, methods in document["paths"].items():

@@ -36,7 +36,7 @@ def test_one_text_gets_its_labels_with_titles_scores_and_reasons(running: Runnin
         one.title for one in served.predictor.predict(["falcon0 falcon1"], 3)[0]
     ]
     for label in labels:
-        assert set(label) == {"uid", "title", "score", "why", "trees", "dial"}
+        assert set(label) == {"uid", "title", "score", "probability", "why", "trees", "dial"}
         assert [why["score"] for why in label["why"]] == list(served.predictor.ranker.scores)
         parts = [why["adds"] or 0 for why in label["why"]]
         assert sum(parts) + (label["trees"] or 0) + label["dial"] == pytest.approx(label["score"], abs=1e-5)
@@ -45,7 +45,21 @@ def test_one_text_gets_its_labels_with_titles_scores_and_reasons(running: Runnin
 def test_several_texts_come_back_in_their_order(running: Running) -> None:
     content = running.ask(texts=list(TOPICS), k=1, why=False)
     assert [answer[0]["title"] for answer in content["answers"]] == list(TOPICS)
-    assert all(set(answer[0]) == {"uid", "title", "score"} for answer in content["answers"])
+    assert all(set(answer[0]) == {"uid", "title", "score", "probability"} for answer in content["answers"])
+
+
+def test_a_least_probability_leaves_out_the_other_labels(running: Running) -> None:
+    (every,) = running.ask(text="falcon0 falcon1", k=10, why=False)["answers"]
+    least = every[1]["probability"]
+    (likely,) = running.ask(text="falcon0 falcon1", k=10, why=False, min_probability=least)["answers"]
+    assert [one["uid"] for one in likely] == [one["uid"] for one in every if one["probability"] >= least]
+    assert 0 < len(likely) < len(every)
+    assert running.ask(texts=["falcon0"], min_probability=0.9999)["answers"] == [[]]
+    running.refused(422, "min_probability 1.5", text="falcon0", min_probability=1.5)
+    assert running.metric("xc_texts_without_label_total") == 1
+    assert running.metric("xc_largest_probability_count") == 2
+    assert running.metric("xc_largest_probability_sum") == pytest.approx(2 * every[0]["probability"], abs=1e-5)
+    assert running.client.get("/ready").json()["probabilities"] is True
 
 
 def test_more_texts_than_a_pass_has_come_back_in_their_order(start: Start) -> None:

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from tests.arrays import matrix
-from tests.conftest import TOPICS
+from tests.conftest import TOPICS, ToyWorld
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
+from xc_core.fusion import FittedFusion
+from xc_core.infer.bundle import open_predictor
+from xc_core.metrics.calibration import calibration
 from xc_core.metrics.confusions import Confusion
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.ranking import per_document, without
@@ -49,6 +52,31 @@ def test_blocks_have_the_figures_of_the_whole(block: int) -> None:
         for metric in whole.num:
             np.testing.assert_allclose(figures[name].num[metric], whole.num[metric], rtol=1e-12, atol=1e-15)
             np.testing.assert_allclose(figures[name].den[metric], whole.den[metric], rtol=1e-12, atol=1e-15)
+
+
+def test_the_calibration_is_that_of_the_served_probabilities(trained: Workspace) -> None:
+    """Every label of a test document as the packed model answers it, at the model's own position of the dial."""
+    tests = ToyWorld.make().test
+    model = open_predictor(trained.folder("model", "toy", "ngame"))
+    answers = model.predict([f"{row['title']} {row['content']}" for row in tests], len(TOPICS))
+    probability = np.zeros((len(tests), len(TOPICS)), np.float32)
+    for row, answer in enumerate(answers):
+        probability[row, [label.label for label in answer]] = [label.probability for label in answer]
+    positive = np.array([[label in row["target_ind"] for label in range(len(TOPICS))] for row in tests])
+    found = Evaluation.open(trained.folder("evaluation", "toy", "ngame")).report["calibration"]
+    expected = calibration(probability, positive, int(positive.sum()))
+    assert found["error"] == pytest.approx(expected["error"], abs=0.1)
+    for own, other in zip(found["thresholds"], expected["thresholds"], strict=True):
+        assert own == pytest.approx(other, abs=0.5)
+    assert found["thresholds"][4]["precision"] > 50
+
+
+def test_a_fusion_without_a_dial_is_evaluated_without_calibration(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FittedFusion, "probabilities", lambda *_: None)
+    run_stage(copied, "evaluation", "toy", "ngame", force=True)
+    assert Evaluation.open(copied.folder("evaluation", "toy", "ngame")).report["calibration"] is None
 
 
 def test_the_labels_of_a_confusion_are_named_by_their_titles(

@@ -146,7 +146,7 @@ _ALL: Final = (
         group="release",
         does="Evaluates the model on test documents: precision (P@k), precision with a higher weight for rare labels "
         "(PSP@k), nDCG, recall, confidence intervals, plots.",
-        code_version="6",
+        code_version="7",
     ),
     Stage(
         name="audit",

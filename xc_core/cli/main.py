@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 
 from xc_core import __version__
-from xc_core.causes import PANIC, explanation
+from xc_core.causes import explanation, is_panic
 from xc_core.cli.numbers import bound_numbers
 from xc_core.errors import XCError, nearest
 from xc_core.installation import outdated
@@ -210,7 +210,7 @@ def _run_command(arguments: list[str] | None) -> int:
     except Exception as error:
         return _report_unexpected(error)
     except BaseException as error:
-        if type(error).__name__ != PANIC:
+        if not is_panic(error):
             raise
         return _report_unexpected(error)
 

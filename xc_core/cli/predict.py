@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,13 @@ _MAX_LINES: Final = 100_000
     default=None,
     help="From 0, the likeliest labels (best P@k), to 1, rare labels higher (best PSP@k); by default the model's own.",
 )
+@click.option(
+    "--min-probability",
+    type=Number(),
+    default=0.0,
+    metavar="P",
+    help="Leave out labels that are less likely to be right, from 0 to 1; a text may have none left.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON list per text.")
 @click.option(
     "--input", type=click.Path(path_type=Path), default=None, help="A table of texts: .parquet, .csv, .tsv, .jsonl."
@@ -53,16 +60,19 @@ def predict(
     bundle: Path | None,
     k: int,
     tail: float | None,
+    min_probability: float,
     **options: Any,
 ) -> None:
     """Print the K best labels of each text; without TEXTS, of each line of the standard input.
+
+    A line has the score of a label, the probability that it is right, its title and its uid.
 
     With --input and --output, answer a file of any size block by block. The same command resumes if it was stopped.
 
     With --part I/N too, N processes share the file, on one machine or several with a shared disk. When all have ended,
     the command without --part answers what a lost process left and writes the output.
     """
-    as_json = options.pop("as_json")
+    as_json, asked = options.pop("as_json"), Asked(k, tail, min_probability)
     if options["input"] is not None or options["output"] is not None:
         if texts or options["input"] is None or options["output"] is None:
             raise UsageError("one of --input and --output, or texts beside them", expected="both, and no texts",
@@ -70,7 +80,7 @@ def predict(
         if as_json:
             raise UsageError("--json with files", expected="the format in the name of --output: .parquet or .jsonl",
                              do="drop --json")  # fmt: skip
-        _answer_file(_note_unconfirmed(source_of(dataset, recipe, bundle)()), k, tail, options)
+        _answer_file(_note_unconfirmed(source_of(dataset, recipe, bundle)()), asked, options)
         return
     if (unused := next((name for name in ("part", "column") if options[name] is not None), None)) is not None:
         raise UsageError(f"--{unused} without files", expected="--input and --output",
@@ -80,9 +90,9 @@ def predict(
     questions = list(texts) or _lines()
     if not questions:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
-    answers = predictor.predict(questions, k, tail)
+    answers = asked.of(predictor, questions)
     _note_dial(predictor, tail)
-    _note_answers(questions, answers, k, predictor.ranker.num_labels)
+    _note_answers(questions, answers, asked, predictor.ranker.num_labels)
     unicode = sys.stdout.encoding.lower() == "utf-8"  # another encoding lacks characters, for which JSON has escapes
     for text, labels in zip(questions, answers, strict=True):
         if as_json:
@@ -90,7 +100,24 @@ def predict(
             continue
         click.echo(printable(text))
         for label in labels:
-            click.echo(printable(f"  {label.score:z7.3f}  {label.title}  [{label.uid}]"))
+            share = "" if label.probability is None else f"{label.probability:4.0%}  "
+            click.echo(printable(f"  {label.score:z7.3f}  {share}{label.title}  [{label.uid}]"))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which labels of a text are asked for."""
+
+    k: int
+    tail: float | None
+    min_probability: float
+
+    def of(self, predictor: Predictor, texts: list[str]) -> list[list[Prediction]]:
+        """Return the labels of each text; raise UsageError for what cannot be asked, also without texts."""
+        return predictor.predict(texts, self.k, self.tail, self.min_probability)
+
+    def __str__(self) -> str:
+        return f"k {self.k}, tail {self.tail}, min_probability {self.min_probability}"
 
 
 def _note_unconfirmed(champion: Champion) -> Champion:
@@ -117,15 +144,23 @@ def _note_dial(predictor: Predictor, tail: float | None) -> None:
         )
 
 
-def _note_answers(texts: list[str], answers: list[list[Prediction]], k: int, labels: int) -> None:
+def _note_answers(texts: list[str], answers: list[list[Prediction]], asked: Asked, labels: int) -> None:
     """Note texts without words, whose labels tell nothing, and answers that are shorter than asked for."""
+    k = asked.k
     if k > labels:
         if click.get_current_context().get_parameter_source("k") is not ParameterSource.DEFAULT:
             click.echo(f"note: the model has {counted(labels, 'label')}, fewer than the {k:,} asked for", err=True)
         k = labels
     if wordless := [number for number, text in enumerate(texts, 1) if not INK.search(text)]:
         click.echo(f"note: {counted(len(wordless), 'text')} without words, the first is text {wordless[0]:,}", err=True)
-    if short := [len(answer) for answer in answers if len(answer) < k]:
+    if asked.min_probability:
+        if none := sum(not answer for answer in answers):
+            click.echo(
+                f"note: no label with a probability of {asked.min_probability:g} for {none:,} of "
+                f"{counted(len(texts), 'text')}",
+                err=True,
+            )
+    elif short := [len(answer) for answer in answers if len(answer) < k]:
         click.echo(
             f"note: fewer than {counted(k, 'label')} for {len(short):,} of {counted(len(texts), 'text')}, at least "
             f"{min(short):,}: only labels that a score proposes are ranked",
@@ -154,7 +189,7 @@ def _lines() -> list[str]:
         ) from error
 
 
-def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[str, Any]) -> None:
+def _answer_file(champion: Champion, asked: Asked, options: dict[str, Any]) -> None:
     """Answer --input into --output."""
     from xc_core.artifacts import steady
     from xc_core.cli.predict_files import Job, Share
@@ -174,16 +209,16 @@ def _answer_file(champion: Champion, k: int, tail: float | None, options: dict[s
 
     with advising(champion.repair):
         digest, predictor = steady(folder, open_model)
-    job = replace(job, question=f"model {digest}, k {k}, tail {tail}")
-    predictor.predict([], k, tail)  # refuses a wrong k or tail before anything is read
-    _note_dial(predictor, tail)
+    job = replace(job, question=f"model {digest}, {asked}")
+    asked.of(predictor, [])  # refuses what cannot be asked before anything is read
+    _note_dial(predictor, asked.tail)
 
     empty = 0
 
     def ask(texts: list[str]) -> list[list[Prediction]]:
         nonlocal empty
         empty += sum(not INK.search(text) for text in texts)
-        return predictor.predict(texts, k, tail)
+        return asked.of(predictor, texts)
 
     if share:
         rows = job.answer(ask, share)

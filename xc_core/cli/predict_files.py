@@ -29,7 +29,9 @@ from xc_core.progress import Meter, report
 
 _OUTPUT_ENDINGS: Final = (".parquet", ".jsonl")
 _BLOCK: Final = "block.parquet"
-_LABEL: Final = pa.struct([("uid", pa.string()), ("title", pa.string()), ("score", pa.float32())])
+_LABEL: Final = pa.struct(
+    [("uid", pa.string()), ("title", pa.string()), ("score", pa.float32()), ("probability", pa.float32())]
+)
 SCHEMA: Final = pa.schema([("row", pa.int64()), ("labels", pa.list_(_LABEL))])
 """Columns of a Parquet output: number of the row in the input, and its labels, best first."""
 Predict = Callable[[list[str]], list[list[Prediction]]]
@@ -70,7 +72,7 @@ class Job:
     column: str
     """Name of the column or field with the text."""
     question: str = ""
-    """Names model, k and dial; a block of another question, or of other texts, is not used."""
+    """Names model, k, dial and least probability; a block of another question, or of other texts, is not used."""
 
     def __post_init__(self) -> None:
         if self.target.exists() and not self.target.is_file():  # it would be replaced, even /dev/null
@@ -180,7 +182,7 @@ def _is_done(block: Path, fingerprint: str) -> bool:
 
 def _write(block: Path, fingerprint: str, first_row: int, answers: list[list[Prediction]]) -> None:
     rows = [
-        {"row": row, "labels": [{"uid": label.uid, "title": label.title, "score": label.score} for label in labels]}
+        {"row": row, "labels": [{field.name: getattr(label, field.name) for field in _LABEL} for label in labels]}
         for row, labels in enumerate(answers, first_row)
     ]
     with artifacts.building(block, kind="answers") as build:

@@ -11,6 +11,7 @@ from xc_core.chain import Workspace
 from xc_core.chain.costs import read_costs
 from xc_core.chain.status import states
 from xc_core.errors import XCError
+from xc_core.metrics.calibration import in_words
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.names import TABLE, titled
 from xc_core.visible import counted, printable
@@ -29,6 +30,8 @@ def show_metrics(workspace: Workspace, dataset: str, recipe: str) -> None:
     for name, words in evaluation.learnt.words().items():
         spent = read_costs(workspace, name, dataset, recipe).get("train_seconds")
         click.echo(f"{name + ':':<12} {words}" + (f", {spent:.0f} s" if spent else ""))
+    if calibration := evaluation.report.get("calibration"):
+        click.echo(f"{'probability:':<12} {in_words(calibration)}")
 
 
 def show_next(workspace: Workspace, dataset: str, advice: str = "train again") -> None:

@@ -119,6 +119,10 @@ class Fusion(Part):
     def require(self) -> None:
         """Raise MissingError if a package that the fit needs is not installed."""
 
+    def fit_bytes(self, values: float) -> float:
+        """Return the bytes that a fit holds beside the values of the scores, which have ``values`` bytes."""
+        return 0.0
+
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the trees from what ``Trees.to_dict`` returned."""
         raise NotImplementedError
@@ -227,12 +231,27 @@ class FittedFusion:
         if self.dial is not None:
             return self.dial.turned(ids_NK, fused_NK, tail)
         if tail is not None and checked(tail):
-            raise UsageError(
-                f"tail {tail} for a fusion without a dial",
-                expected="a fusion with enough validation documents that no score has seen, by a version with dials",
-                do="leave tail out; if there are such documents: xc run fusion --force, then xc run model",
-            )
+            raise _no_dial("tail", tail)
         return fused_NK
+
+    def probabilities(self, short: Shortlist, tail: float | None = None) -> F32 | None:
+        """Return the probability that each label of ``short``, ranked at dial ``tail``, is positive (N x K).
+
+        None without a dial: its curve gives the probabilities.
+        """
+        return None if self.dial is None else self.dial.probability(short.ids_NK, short.scores_NK, tail)
+
+    def likely(self, short: Shortlist, least: float, tail: float | None = None) -> Shortlist:
+        """Return ``short``, ranked at dial ``tail``, without labels whose probability is below ``least``.
+
+        Raises UsageError for a ``least`` outside 0 to 1, or above 0 if the fusion has no dial.
+        """
+        if not checked(least, "min_probability", "a number from 0 to 1"):
+            return short
+        probability_NK = self.probabilities(short, tail)
+        if probability_NK is None:
+            raise _no_dial("min_probability", least)
+        return short.without(probability_NK < least)
 
     def parts(self) -> dict[str, FittedFusion]:
         """Return each baseline alone, each with an offset and, if there are several, their plain sum."""
@@ -305,6 +324,14 @@ class FittedFusion:
         offsets, logarithms = (tuple(content.get(name, ())) for name in ("offsets", "logarithms"))
         read_derived = bool(content.get("derived", False))
         return replace(fitted, derived=read_derived, dial=dial, offsets=offsets, logarithms=logarithms)
+
+
+def _no_dial(name: str, value: float) -> UsageError:
+    return UsageError(
+        f"{name} {value} for a fusion without a dial",
+        expected="a fusion with enough validation documents that no score has seen, by a version with dials",
+        do=f"leave {name} out; if there are such documents: xc run fusion --force, then xc run model",
+    )
 
 
 def log_of(values: F32) -> F32:

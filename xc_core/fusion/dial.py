@@ -64,6 +64,19 @@ class Dial:
         log_p_NK += tail * self.reach * self.log_weight_L[ids_NK]
         return np.interp(log_p_NK, self.log_share_R, self.score_R).astype(np.float32)
 
+    def probability(self, ids_NK: I32, turned_NK: F32, tail: float | None) -> F32:
+        """Return the probability that each label is positive, given its score at dial ``tail`` (N x K); 0 for a hole.
+
+        It is the share of positives among the candidates of validation documents with such a fused score, and at most
+        the largest share of a bin. The dial moves labels, not their probability.
+        """
+        tail = self.default if tail is None else checked(tail)
+        log_p_NK = np.interp(turned_NK, self.score_R, self.log_share_R)
+        if tail * self.reach:
+            log_p_NK -= tail * self.reach * self.log_weight_L[ids_NK]
+        largest = self.log_share_R[-2]  # the last point is far out
+        return np.where(ids_NK == PAD_ID, 0, np.exp(np.minimum(log_p_NK, largest))).astype(np.float32)
+
     def extended(self, weights_L: F64) -> Dial:
         """Return the dial for more labels, given the inverse propensities of all; the weights that it has stay."""
         new_weights = np.log(weights_L[len(self.log_weight_L) :]).astype(np.float32)
@@ -115,11 +128,11 @@ def fit_dial(
     return replace(dial, default=default), [asdict(position) for position in positions]
 
 
-def checked(tail: float) -> float:
-    """Return ``tail``; raise UsageError unless it is a number from 0 to 1."""
-    if isinstance(tail, bool) or not isinstance(tail, int | float) or not 0 <= tail <= 1:
-        raise UsageError(f"tail {tail!r}", expected="a number from 0 (best P@k) to 1 (best PSP@k)", do="fix the number")
-    return float(tail)
+def checked(value: float, name: str = "tail", expected: str = "a number from 0 (best P@k) to 1 (best PSP@k)") -> float:
+    """Return ``value``, by default a position of the dial; raise UsageError unless it is a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise UsageError(f"{name} {value!r}", expected=expected, do="fix the number")
+    return float(value)
 
 
 def _default_tail(positions: list[DialFigures], cost: float) -> float:

@@ -15,7 +15,7 @@ from xc_core.errors import ConfigError, MissingError
 from xc_core.fusion.base import FUSIONS, FittedFusion, Inputs, Pairs, Trees
 from xc_core.fusion.boosting import BoostedTrees
 from xc_core.fusion.leaves import MAX_LEAVES
-from xc_core.fusion.linear import fit_weights
+from xc_core.fusion.linear import HELD, fit_weights
 from xc_core.fusion.rules import WithTrees
 from xc_core.fusion.tree import RegressionTree
 from xc_core.params import at_least, at_most, later
@@ -85,6 +85,10 @@ class LightGBM(WithTrees):
     def require(self) -> None:
         """Raise MissingError if LightGBM is not installed."""
         _lightgbm()
+
+    def fit_bytes(self, values: float) -> float:
+        """Return the bytes that the fit of the linear model holds, if there is one."""
+        return HELD * values if self.linear else 0.0
 
     def fit(self, inputs: Inputs, pairs: Pairs) -> FittedFusion:
         """Fit the trees on the found candidates.

@@ -9,6 +9,8 @@ import scipy  # its parts are imported when they are used
 
 from xc_core.shapes import F32, F64, I64, Bool
 
+HELD: Final = 6.5
+"""Times the bytes of the candidates' values that a fit holds beside them (``tests/fusion/test_linear.py``)."""
 _PENALTY: Final = 1e-3
 """Weight of the squared norm of the weights of standardised scores; it decides between scores that are the same."""
 

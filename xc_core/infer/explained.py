@@ -5,7 +5,9 @@ Questions that share a pass may differ in k, dial and filters. They share the en
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -28,6 +30,8 @@ class Question:
     """Number of labels per text."""
     tail: float | None = None
     """Position of the dial between P@k (0) and PSP@k (1), by default the model's own."""
+    min_probability: float = 0.0
+    """Labels that are less likely to be right are left out."""
     exclude: frozenset[int] = NOTHING
     """Labels to leave out."""
     only: frozenset[int] | None = None
@@ -77,7 +81,7 @@ def explained(predictor: Predictor, questions: list[Question]) -> list[list[list
 
     A text is answered as ``Predictor.predict`` answers it alone; the values of its scores differ by rounding only.
     Only the beginning of a very long text is read (``MAX_CHARS``). Raises UsageError for a ``tail`` outside 0 to 1, or
-    above 0 if the model has no dial.
+    above 0 if the model has no dial; for a ``min_probability`` likewise.
     """
     texts = [text for question in questions for text in question.texts]
     if not texts:
@@ -122,13 +126,18 @@ def _only_labels(questions: list[Question], size: int) -> I32:
 
 
 def _answer(predictor: Predictor, scored: _Scored, question: Question) -> list[list[Explained]]:
-    turned_NK = predictor.ranker.fusion.turned(scored.ids_NK, scored.fused_NK, question.tail)
+    fusion = predictor.ranker.fusion
+    turned_NK = fusion.turned(scored.ids_NK, scored.fused_NK, question.tail)
     allowed_ids_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
-    short = Shortlist.ranked(allowed_ids_NK, turned_NK).top(question.k)
-    return [
-        _explained_labels(predictor, scored, turned_NK, row, ids[ids != PAD_ID].astype(np.int64))
-        for row, ids in enumerate(short.ids_NK)
-    ]
+    ranked = fusion.likely(Shortlist.ranked(allowed_ids_NK, turned_NK), question.min_probability, question.tail)
+    short = ranked.top(question.k)
+    probability_NK = fusion.probabilities(short, question.tail)
+    answers = []
+    for row, ids in enumerate(short.ids_NK):
+        labels_K = ids[ids != PAD_ID].astype(np.int64)
+        known = repeat(None) if probability_NK is None else probability_NK[row].tolist()
+        answers.append(_explained_labels(predictor, scored, turned_NK, row, labels_K, known))
+    return answers
 
 
 def _allowed(ids_NK: I32, question: Question) -> Bool:
@@ -138,9 +147,12 @@ def _allowed(ids_NK: I32, question: Question) -> Bool:
 
 
 def _explained_labels(
-    predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, labels_K: I64
+    predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, labels_K: I64, known: Iterable[float | None]
 ) -> list[Explained]:
-    """Return the labels of one text, which are in the order of ``labels_K``, with their reasons."""
+    """Return the labels of one text, which are in the order of ``labels_K``, with their reasons.
+
+    ``known`` has their probabilities.
+    """
     fusion, ids, values_KF = predictor.ranker.fusion, scored.ids_NK[row], scored.values_NKF[row]
     places = {label: place for place, label in enumerate(ids.tolist())}
     places_K = np.array([places[label] for label in labels_K.tolist()], np.int64)
@@ -148,16 +160,15 @@ def _explained_labels(
     ranks_KF = _ranks(values_KF[ids != PAD_ID], values_KF[places_K])
     fused_K, scores_K = scored.fused_NK[row, places_K].tolist(), turned_NK[row, places_K].tolist()
     labels = []
-    for label, label_values, ranks, adds, fused, score in zip(
-        labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), added, fused_K, scores_K, strict=True
-    ):
+    columns = (labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), added, fused_K, scores_K, known)
+    for label, label_values, ranks, adds, fused, score, probability in zip(*columns, strict=False):  # holes come last
         reasons = tuple(
             Reason(name, value, rank, adds.get(name))
             for name, value, rank in zip(fusion.names, label_values, ranks, strict=True)
         )
         trees = None if fusion.tree is None else fused - sum(reason.adds or 0.0 for reason in reasons)
         uid, title = predictor.uids[label], predictor.titles[label]
-        labels.append(Explained(label, uid, title, score, reasons, trees, score - fused))
+        labels.append(Explained(label, uid, title, score, probability, reasons, trees, score - fused))
     return labels
 
 

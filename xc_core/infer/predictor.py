@@ -34,6 +34,8 @@ class Prediction:
     uid: str
     title: str
     score: float
+    probability: float | None
+    """Probability that the label is right (``Dial.probability``); None if the model has no dial."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,13 @@ class Predictor:
             vectors = encode_rows(self.encoder, store, np.arange(len(texts), dtype=np.int64))
         return vectors.float().cpu().numpy()
 
-    def shortlist(self, texts: list[str], k: int, tail: float | None = None) -> Shortlist:
+    def shortlist(self, texts: list[str], k: int, tail: float | None = None, min_probability: float = 0.0) -> Shortlist:
         """Return the ``k`` best labels of each text (N x min(k, L)); rows end in holes if fewer were found.
 
         Only the beginning of a very long text is read (``MAX_CHARS``).
-        ``tail`` is the position of the dial between P@k (0) and PSP@k (1), by default the model's own. Raises
-        UsageError for a k that is not a whole number above 0, a tail outside 0 to 1 or of a model without a dial, or a
-        text that is not a string.
+        ``tail`` is the position of the dial between P@k (0) and PSP@k (1), by default the model's own. Labels with a
+        probability below ``min_probability`` are left out. Raises UsageError for a k that is not a whole number above
+        0, a tail or probability outside 0 to 1 or of a model without a dial, or a text that is not a string.
         """
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise UsageError(f"k {k!r}", expected="a whole number, at least 1", do="fix k")
@@ -72,25 +74,31 @@ class Predictor:
             checked(tail)
         k = min(k, self.ranker.num_labels)
         if not texts:
-            return Shortlist.nothing(0).top(k)
+            return self.ranker.fusion.likely(Shortlist.nothing(0), min_probability, tail).top(k)
         blocks = np.array_split(np.arange(len(texts)), math.ceil(len(texts) / _AT_ONCE))  # of nearly equal size
         batches = (texts[block[0] : block[-1] + 1] for block in blocks)
-        return Shortlist.stack([self.ranker.shortlist(Query(self.embed(batch), batch), k, tail) for batch in batches])
+        queries = (Query(self.embed(batch), batch) for batch in batches)
+        return Shortlist.stack([self.ranker.shortlist(query, k, tail, min_probability) for query in queries])
 
-    def predict(self, texts: list[str], k: int = 5, tail: float | None = None) -> list[list[Prediction]]:
+    def predict(
+        self, texts: list[str], k: int = 5, tail: float | None = None, min_probability: float = 0.0
+    ) -> list[list[Prediction]]:
         """Return the ``k`` best labels of each text with their names, best first; fewer if fewer were found.
 
         Only candidates are ranked: about ``fusion.candidates`` labels from each score that can search. A higher
-        ``tail`` ranks rare labels higher. Raises UsageError as ``shortlist`` does.
+        ``tail`` ranks rare labels higher. With a ``min_probability`` a text has as many labels as are that likely, at
+        most ``k``; it may have none. Raises UsageError as ``shortlist`` does.
         """
-        short = self.shortlist(texts, k, tail)
+        short = self.shortlist(texts, k, tail, min_probability)
+        probability_NK = self.ranker.fusion.probabilities(short, tail)
+        known_NK = np.full(short.ids_NK.shape, None) if probability_NK is None else probability_NK
         return [
             [
-                Prediction(int(label), self.uids[label], self.titles[label], float(score))
-                for label, score in zip(ids.tolist(), scores.tolist(), strict=True)
+                Prediction(label, self.uids[label], self.titles[label], score, probability)
+                for label, score, probability in zip(ids.tolist(), scores.tolist(), known.tolist(), strict=True)
                 if label != PAD_ID
             ]
-            for ids, scores in zip(short.ids_NK, short.scores_NK, strict=True)
+            for ids, scores, known in zip(short.ids_NK, short.scores_NK, known_NK, strict=True)
         ]
 
 

@@ -97,13 +97,16 @@ class Ranker:
         """Return the names of the scores that can be served alone, because they propose candidates for ``query``."""
         return frozenset(name for name, score in self.scores.items() if score.alone(query, 1) is not None)
 
-    def shortlist(self, query: Query, k: int | None = None, tail: float | None = None) -> Shortlist:
+    def shortlist(
+        self, query: Query, k: int | None = None, tail: float | None = None, min_probability: float = 0.0
+    ) -> Shortlist:
         """Return the ``k`` best labels of each document by fused score; all candidates if ``k`` is None.
 
-        ``tail`` is the position of the fusion's dial, by default the dial's own. Raises UsageError as ``rank`` of the
-        fusion does.
+        ``tail`` is the position of the fusion's dial, by default the dial's own; labels below ``min_probability`` are
+        left out. Raises UsageError as ``rank`` and ``likely`` of the fusion do.
         """
         ranked = self._rank_candidates(query, {"fusion": self.fusion}, tail)["fusion"]
+        ranked = self.fusion.likely(ranked, min_probability, tail)
         return ranked if k is None else ranked.top(k)
 
     def blocks(

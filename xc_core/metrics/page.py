@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any, Final
 
 from xc_core.metrics.evaluation import FUSION
-from xc_core.metrics.names import BINS, NARROW, titled
+from xc_core.metrics.names import BINS, NARROW, RECALL_KS, titled
 from xc_core.visible import cut
 
 _TEMPLATE: Final = "page.html"
@@ -80,7 +80,9 @@ class Page:
             "base64": _base64,
         }
         template = environment.from_string(resources.files(__package__).joinpath(_TEMPLATE).read_text("utf-8"))
-        return template.render(page=self, headline=_HEADLINE, columns=NARROW, bins=_bins(), longest=_LONGEST)
+        return template.render(
+            page=self, headline=_HEADLINE, columns=NARROW, bins=_bins(), longest=_LONGEST, calibrated=max(RECALL_KS)
+        )
 
 
 def _bins() -> list[tuple[str, str]]:

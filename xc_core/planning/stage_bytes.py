@@ -8,10 +8,8 @@ from typing import Any, Final
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.classifiers import MAPPED
 from xc_core.classifiers.storage import BF16, FP32, RESIDENT
-from xc_core.fusion import LightGBM
 from xc_core.infer.ranker import DOCS_AT_ONCE
-from xc_core.planning.stage_costs import FLOAT, Case, neighbours, texts, trained_documents
-from xc_core.scores import Lexical
+from xc_core.planning.stage_costs import FLOAT, Case, texts, trained_documents
 from xc_core.train.checkpoint import BESIDE
 
 _WORD_BYTES: Final = 6
@@ -26,16 +24,6 @@ _LINK_BYTES: Final = 272
 _MEASURE_BYTES: Final = 3000
 """Bytes that the evaluation keeps of a test document: a hundred labels and scores, and the numbers behind each rule's
 metrics."""
-_TREE_BYTES: Final = 800
-"""Bytes of a label tree per pair and label of its fit (docs/lab-notes/2026-11-22-what-a-plan-is-worth.md)."""
-_TREE_FILE_BYTES: Final = 228
-"""The same in its file: on YSOFinna the trees of 884,000 and of 842,000 pairs and labels have 201 and 193 MB."""
-_PARTS_FACTOR: Final = 2
-"""Times as many bytes of a label tree if its terms are parts of words. A text has three times as many of these as words
-and pairs of words; a tree keeps 1.9 times as many bytes (docs/lab-notes/2026-11-25-parts-of-words.md)."""
-LINEAR: Final = 6.5
-"""Times the bytes of the candidates' values that the fit of a linear model holds beside them
-(``tests/fusion/test_linear.py``)."""
 
 HELD: Final[dict[str, Callable[[Case], float]]] = {
     # a digest of every uid and text finds repeated ones; pairs are ids
@@ -68,19 +56,19 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     # a vector and an index per searching score; label trees; texts as Python strings
     "scores": lambda case: (
         2 * case.searched * case.table_bytes
-        + _tree_bytes(case)
+        + case.footprint.held
         + case.vector_bytes
         + case.world.published * (_STRING_BYTES + _WORD_BYTES * case.world.document_tokens)
     ),
     "fusion": lambda case: (
         case.searched * _searched_bytes(case, served=False)
-        + _tree_bytes(case)
+        + case.footprint.held
         + _candidate_bytes(case, case.fused)
-        + _linear_bytes(case)
+        + _fit_bytes(case)
     ),
     "evaluation": lambda case: (
         case.searched * _searched_bytes(case, served=True)
-        + _tree_bytes(case)
+        + case.footprint.held
         + _candidate_bytes(case, min(case.world.test, DOCS_AT_ONCE))
         + _MEASURE_BYTES * case.world.test
     ),
@@ -131,16 +119,6 @@ def _num_pairs(case: Case) -> float:
     return case.world.documents * case.world.pairs
 
 
-def _tree_bytes(case: Case, each: float = _TREE_BYTES) -> float:
-    """Return the bytes of all label trees, which learn train and validation documents; ``each`` per pair and label.
-
-    Those on parts of words count more: a text has more terms, so a tree has more weights.
-    """
-    scores = [score for score in case.recipe.scores.values() if isinstance(score, Lexical)]
-    trees = sum(score.trees * (_PARTS_FACTOR if score.terms.characters else 1) for score in scores)
-    return float(trees * each * (case.world.published * case.world.pairs + case.world.labels))
-
-
 def _row_bytes(case: Case, table: Any, copies: float) -> float:
     """Return the bytes of a label table in training; of one in a mapped file, what may be resident."""
     size = copies * case.table_bytes * (0.5 if getattr(table, "precision", FP32) == BF16 else 1)
@@ -157,11 +135,9 @@ def _candidate_floats(case: Case, documents: int) -> float:
     return documents * case.recipe.fusion.candidates * max(case.searched, 1) * FLOAT
 
 
-def _linear_bytes(case: Case) -> float:
-    """Return the bytes that the fit of the fusion's linear model holds, if it has one."""
-    rule = case.recipe.fusion.rule
-    linear = isinstance(rule, LightGBM) and rule.linear
-    return LINEAR * _candidate_floats(case, case.fused) * len(case.recipe.scores) if linear else 0.0
+def _fit_bytes(case: Case) -> float:
+    """Return the bytes that the fit of the fusion holds beside the candidates' values."""
+    return case.recipe.fusion.rule.fit_bytes(_candidate_floats(case, case.fused) * len(case.recipe.scores))
 
 
 WRITTEN: Final[dict[str, Callable[[Case], float]]] = {
@@ -203,8 +179,7 @@ def _score_bytes(case: Case, *, served: bool) -> float:
     A held-out fold has no copy of a score that is the same in every fold.
     """
     searched = case.searched if served else case.searched_per_fold
-    voters = case.vector_bytes if neighbours(case)[0] > 0 else 0
-    return searched * _searched_bytes(case, served=served) + voters + _tree_bytes(case, _TREE_FILE_BYTES)
+    return searched * _searched_bytes(case, served=served) + case.footprint.written
 
 
 def held_bytes(case: Case) -> tuple[str, float]:

@@ -13,17 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
-from xc_core.ann import Ivf
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
 from xc_core.planning.budget import freezes_layers
 from xc_core.planning.data_size import DataSize
 from xc_core.planning.pilots import Rates
 from xc_core.recipes import Recipe
-from xc_core.scores import Neighbours
-from xc_core.scores.base import HasIndex
+from xc_core.scores.base import Footprint, HasIndex, Size
 from xc_core.scores.vectors import ALONE
 
 _TEXT_TOKENS: Final = 8
@@ -76,6 +75,13 @@ class Case:
     def measured(self) -> int:
         """Documents that the indexes of all searching scores are asked for their recall, each one once."""
         return self.searched * min(self.world.validation or self.world.train, ALONE)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """What the scores, fitted on all documents, take beside indexes over labels."""
+        world = self.world
+        size = Size(world.published, world.labels, world.published * world.pairs, self.width)
+        return sum((score.footprint(size) for score in self.recipe.scores.values()), Footprint())
 
     @property
     def table_bytes(self) -> int:
@@ -205,7 +211,7 @@ def searches(case: Case) -> dict[str, list[SearchWork]]:
     mined = case.refreshes if recipe.encoder.negatives.searches is not None else 0
     held_out = len(world.folds(recipe)) - 1
     served = int(labels > EXACT_UP_TO)
-    near, cells = neighbours(case)
+    near, cells = case.footprint.compared, case.footprint.cells
     return {
         "encoder": [SearchWork(mined * world.train, labels, graphs=mined * large)],
         "negatives": [SearchWork(world.published, case.shard, graphs=shards)] if recipe.negatives.k else [],
@@ -227,18 +233,6 @@ def searches(case: Case) -> dict[str, list[SearchWork]]:
         ],
         "audit": [SearchWork(_AUDIT_SEARCHES * min(recipe.audit.sample, world.train), labels, exact=True)],
     }
-
-
-def neighbours(case: Case) -> tuple[int, int]:
-    """Return the document vectors that a query of the score ``neighbours`` is compared with, and its cells (IVF)."""
-    scores = [score for score in case.recipe.scores.values() if isinstance(score, Neighbours)]
-    size = case.world.published
-    if not scores:
-        return 0, 0
-    if size <= scores[0].exact_up_to:
-        return size, 0
-    cells = Ivf().cells(size)
-    return cells + scores[0].probes * size // cells, cells
 
 
 def trained_documents(name: str, case: Case) -> float:

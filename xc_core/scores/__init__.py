@@ -4,7 +4,7 @@ To add a score, add a module to this folder; importing the package registers all
 """
 
 from xc_core.plugins import import_all
-from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
 from xc_core.scores.biased_rows import BiasedRows
 from xc_core.scores.classifier import Classifier
 from xc_core.scores.frequency import Frequency, Prior
@@ -24,6 +24,7 @@ __all__ = [
     "Characters",
     "Classifier",
     "FittedScore",
+    "Footprint",
     "Frequency",
     "LabelCharacters",
     "LabelText",
@@ -40,5 +41,6 @@ __all__ = [
     "ScoreData",
     "Scores",
     "ScoresWriter",
+    "Size",
     "open_packed",
 ]

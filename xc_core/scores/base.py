@@ -173,6 +173,42 @@ class FittedScore(Protocol):
 SCORES: Table[type[Score]] = Table("score")
 
 
+@dataclass(frozen=True)
+class Size:
+    """What a fitted score's memory, files and search depend on."""
+
+    documents: int
+    """Documents that the score is fitted on."""
+    labels: int
+    pairs: float
+    """Pairs of a document and one of its labels."""
+    width: int
+    """Width of the vectors."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a fitted score takes, as ``xc plan`` counts it; an index over labels (``HasIndex``) is counted apart."""
+
+    held: float = 0.0
+    """Bytes in memory."""
+    written: float = 0.0
+    """Bytes of its files."""
+    compared: int = 0
+    """Vectors of documents that a query is compared with."""
+    cells: int = 0
+    """Cells that a fit divides vectors of documents into, by k-means."""
+
+    def __add__(self, other: Footprint) -> Footprint:
+        """Return both together."""
+        return Footprint(
+            self.held + other.held,
+            self.written + other.written,
+            self.compared + other.compared,
+            self.cells + other.cells,
+        )
+
+
 @runtime_checkable
 class HasIndex(Protocol):
     """Settings of a score that searches in an index: held-out folds use ``for_batches``, ``xc plan`` counts it."""
@@ -241,6 +277,10 @@ class Score(Part):
     def cost(self, sample: Sample) -> float:
         """Return the estimated seconds of all fits that ``sample`` stands for; 0 for a score that fits quickly."""
         return 0.0
+
+    def footprint(self, size: Size) -> Footprint:
+        """Return what the fitted score takes in memory, on disk and in a search; nothing for a small one."""
+        return Footprint()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import numpy as np
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.params import at_least, later
-from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Sample, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
 from xc_core.scores.label_words import Matches
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
 from xc_core.shapes import F32, I32, PAD_ID, Shortlist
@@ -40,6 +40,13 @@ _LINES_AT_ONCE: Final = 2_048
 """Documents of a training file that are turned into text at a time; Arrow holds 2 GB of text at most."""
 _GROWTH: Final = 1.2
 """Training a tree on N documents takes time proportional to N^1.2, because the tree also gets deeper."""
+_HELD_BYTES: Final = 800
+"""Bytes of a label tree per pair and label of its fit (docs/lab-notes/2026-11-22-what-a-plan-is-worth.md)."""
+_FILE_BYTES: Final = 228
+"""The same in its file: on YSOFinna the trees of 884,000 and of 842,000 pairs and labels have 201 and 193 MB."""
+_PARTS_FACTOR: Final = 2
+"""Times as many bytes of a label tree if its terms are parts of words. A text has three times as many of these as words
+and pairs of words; a tree keeps 1.9 times as many bytes (docs/lab-notes/2026-11-25-parts-of-words.md)."""
 
 
 @SCORES.register("lexical")
@@ -122,6 +129,11 @@ class Lexical(Score):
     def cost(self, sample: Sample) -> float:
         """Return the estimated seconds of all fits."""
         return sample.seconds(self.fit, growth=_GROWTH)
+
+    def footprint(self, size: Size) -> Footprint:
+        """Return the bytes of the trees, in memory and in their files."""
+        learnt = self.trees * (_PARTS_FACTOR if self.terms.characters else 1) * (size.pairs + size.labels)
+        return Footprint(held=learnt * _HELD_BYTES, written=learnt * _FILE_BYTES)
 
 
 @SCORES.register("characters")

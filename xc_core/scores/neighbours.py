@@ -16,7 +16,7 @@ from xc_core.ann import Exact, ExactIndex, Index, Ivf, exact_search, load_index,
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.errors import CorruptError
 from xc_core.params import at_least
-from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
+from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Score, ScoreData, Size
 from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
 
 _LABELS: Final = "labels.safetensors"
@@ -51,6 +51,14 @@ class Neighbours(Score):
             raise ValueError(f"{len(vectors_ND)} vectors for {len(data.truth)} documents")
         part = Exact() if len(vectors_ND) <= self.exact_up_to else Ivf(probes=self.probes)
         return Voters(self, part.build(vectors_ND), data.truth)
+
+    def footprint(self, size: Size) -> Footprint:
+        """Return the bytes of the vectors in the files, and what a query is compared with: all of them, or cells."""
+        written = size.documents * size.width * np.dtype(np.float32).itemsize
+        if size.documents <= self.exact_up_to:
+            return Footprint(written=written, compared=size.documents)
+        cells = Ivf().cells(size.documents)
+        return Footprint(written=written, compared=cells + self.probes * size.documents // cells, cells=cells)
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
         """Add the labels; no document votes for them."""

@@ -45,6 +45,7 @@ class Server:
         try:
             request = parsed(body)
             labels = await self._labels(served, request)
+            self.meters.answered(labels)
         except UsageError as error:
             status = 413 if isinstance(error, TooLargeError) else 422
             return problem(status, error.found, error.expected, error.do)
@@ -71,6 +72,7 @@ class Server:
             "ready": not self.draining,
             "model": self.models.current.name,
             "dial": self.models.current.predictor.ranker.fusion.turns,
+            "probabilities": self.models.current.has_dial,
             "refused": refusal and {"version": refusal.version, "reason": refusal.reason},
             "registry": self.models.source_error or "ok",
         }

@@ -38,6 +38,9 @@ class PredictRequest(BaseModel):
         description="Position of the dial, from 0, the likeliest labels (best P@k), to 1, rare labels higher "
         "(best PSP@k). By default the model's own.",
     )
+    min_probability: float = Field(
+        0.0, description="Leave out labels that are less likely to be right, from 0 to 1; a text may have none left."
+    )
     exclude: Annotated[list[str], Field(fail_fast=True)] = Field([], description="Uids of labels to leave out.")
     only: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None, description="Uids of the labels to rank; all other labels are left out."
@@ -93,6 +96,7 @@ def question(request: PredictRequest, served: Served, limits: Limits) -> Questio
         tuple(_texts(request, limits)),
         _k(request, served, limits),
         _tail(request.tail, served),
+        _min_probability(request.min_probability, served),
         _labels("exclude", request.exclude, served, limits) or NOTHING,
         None if request.only is None else _only(request.only, served, limits),
     )
@@ -135,8 +139,18 @@ def _k(request: PredictRequest, served: Served, limits: Limits) -> int:
 
 def _tail(tail: float | None, served: Served) -> float | None:
     if tail is not None and checked(tail) and not served.has_dial:
-        raise UsageError(f"tail {tail} for a model without a dial", expected="no tail, or 0", do="leave tail out")
+        raise _no_dial("tail", tail)
     return tail
+
+
+def _min_probability(least: float, served: Served) -> float:
+    if checked(least, "min_probability", "a number from 0 to 1") and not served.has_dial:
+        raise _no_dial("min_probability", least)
+    return least
+
+
+def _no_dial(name: str, value: float) -> UsageError:
+    return UsageError(f"{name} {value} for a model without a dial", expected=f"no {name}, or 0", do=f"leave {name} out")
 
 
 def _labels(name: str, uids: list[str], served: Served, limits: Limits) -> frozenset[int]:

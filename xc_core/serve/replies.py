@@ -26,6 +26,9 @@ class Label(BaseModel):
     uid: str
     title: str
     score: float = Field(description="Fused score; only the order within a text has a meaning.")
+    probability: float | None = Field(
+        description="Probability that the label is right; it can be compared between texts. Null without a dial."
+    )
     why: list[Why] | None = Field(None, description="The scores behind the label, unless `why` is false.")
     trees: float | None = Field(None, description="Points of the fusion's trees, which read several scores at once.")
     dial: float | None = Field(None, description="Points that the dial adds for a rare label.")
@@ -66,7 +69,7 @@ def reply(served: Served, tail: float | None, answers: Iterable[list[Explained]]
 
 
 def _label(label: Explained, why: bool) -> dict[str, object]:
-    content: dict[str, object] = {"uid": label.uid, "title": label.title, "score": label.score}
+    content: dict[str, object] = {name: getattr(label, name) for name in ("uid", "title", "score", "probability")}
     if not why:
         return content
     reasons = [vars(reason) for reason in label.reasons]

@@ -22,10 +22,11 @@ from xc_core.infer.examples import examples, right_and_wrong, titles_of
 from xc_core.infer.predictor import Predictor, latencies_ms
 from xc_core.infer.ranker import Ranker
 from xc_core.metrics import plots
+from xc_core.metrics.calibration import calibration, in_words
 from xc_core.metrics.confusions import confusions
 from xc_core.metrics.evaluation import ALL, FUSION, OWN, LearntFrom, write_evaluation
 from xc_core.metrics.names import RECALL_KS
-from xc_core.metrics.ranking import PerDocument, of_each, without
+from xc_core.metrics.ranking import PerDocument, hits, of_each, without
 from xc_core.metrics.report import in_bins, report
 from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
@@ -61,6 +62,7 @@ def run(context: Context[EvaluationSettings]) -> None:
     content |= {"rule": fusion.rule.kind, "index_recall": scores.recalls}
     content["learnt_from"] = asdict(_learnt_from(corpus, trained, tables, fusion, learning))
     content["confusions"] = _confusions(ranked, corpus)
+    content["calibration"] = _calibration(ranked, fusion)
     picked = generator(settings.seed, "examples").permutation(len(ranked.rows_N))
     shown = right_and_wrong(ranked.short, ranked.truth, picked, settings.examples)
     of_shown = ranked.rows_N[shown], ranked.short.rows(shown), ranked.truth.rows(shown)
@@ -74,6 +76,8 @@ def run(context: Context[EvaluationSettings]) -> None:
     context.report(
         f"evaluation: P@1 {metrics['P_at_1']:.2f}, P@5 {metrics['P_at_5']:.2f}, PSP@5 {metrics['PSP_at_5']:.2f} on test"
     )
+    if content["calibration"]:
+        context.report(f"evaluation: {in_words(content['calibration'])}")
     if fusion.rule.learns and (note := _label_shift_note(corpus)):
         context.report(f"evaluation: {note}")
 
@@ -110,6 +114,16 @@ def _confusions(ranked: _Ranked, corpus: Corpus) -> list[dict[str, Any]]:
     return [
         {"named": titles[pair.named], "missed": titles[pair.missed], "documents": pair.documents} for pair in confused
     ]
+
+
+def _calibration(ranked: _Ranked, fusion: FittedFusion) -> dict[str, Any] | None:
+    """Return how true the probabilities are; None for a fusion that has none."""
+    probability_NK = fusion.probabilities(ranked.short)
+    return (
+        None
+        if probability_NK is None
+        else calibration(probability_NK, hits(ranked.short, ranked.truth), len(ranked.truth.indices))
+    )
 
 
 def _label_shift_note(corpus: Corpus) -> str:

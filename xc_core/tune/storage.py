@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xc_core.causes import storage_error, storage_reason
+from xc_core.causes import is_locked, storage_error, storage_reason
 from xc_core.errors import BusyError, CorruptError, MissingError, UsageError, first_line
 from xc_core.git import project_checkout
 from xc_core.sqlite import sqlite_address
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 _FILE: Final = "study.db"
-_LOCKED: Final = "database is locked"
-"""What sqlite says if another process has had the file locked for 5 seconds."""
 _CHANGED: Final = {"settings and code": "version of the code of a stage, of a default or of a model's files"}
 """Names of ``DIGESTS`` in a message, if they do not say enough."""
 _MIN_TRIALS: Final = 10
@@ -64,7 +62,7 @@ def answering(folder: Path) -> Iterator[None]:
         yield
     except (SQLAlchemyError, OptunaError) as error:
         cause = error.__cause__ if isinstance(error.__cause__, SQLAlchemyError) else error  # Optuna's names no reason
-        if _LOCKED in str(cause):
+        if is_locked(cause):
             raise BusyError(
                 f"{folder / _FILE}, which another program has locked",
                 expected="a file that no other program writes; the trials that are done are in it",
