@@ -103,9 +103,9 @@ def archive(workspace: Workspace, dataset: str, ingested: str, keep: int = Updat
     Hidden files, which may still be arriving, stay in the inbox. The ``keep`` last archives stay, of which this is one:
     a run that is started again finds it. Raises MovedError, and moves nothing, if files came or changed since the
     ingest began, StorageError if the inbox is a mount point, BusyError if another process archives files of the dataset
-    and does not end.
+    and does not end, MissingError if the project was moved or deleted.
     """
-    lock = workspace.state / "lock" / f"inbox@{dataset}"
+    lock = workspace.lock(f"inbox@{dataset}")
     with locked(lock, f"the archiving of the inbox of {dataset}", patience=_ARCHIVING_SECONDS):
         return _archive(workspace, dataset, ingested, keep)
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import dagster as dg
 
-from xc_core.artifacts import Made, read_manifest
-from xc_core.manifests import pictures
+from xc_core.artifacts import Made
+from xc_core.manifests import pictures, read_manifest
 from xc_core.metrics.names import titled
 from xc_core.params import dotted
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets
 from assets.waiting import TIMEOUT
 from xc_core.causes import is_locked, storage_error, storage_reason
-from xc_core.errors import UnavailableError, first_line
+from xc_core.errors import ConfigError, UnavailableError, first_line
 from xc_core.plugins import importing
 from xc_core.sqlite import lockers, sqlite_file, without_locks
+from xc_core.visible import cut
 
 if TYPE_CHECKING:
     from mlflow.exceptions import MlflowException
@@ -36,6 +37,8 @@ _NO_LOGIN: Final = re.compile(r"\(403\)|AccessDenied|InvalidAccessKeyId|Signatur
 """What the S3 client says of a login that is missing, wrong or without permission."""
 _EXPIRED: Final = re.compile(r"ExpiredToken|InvalidToken|RequestExpired|\b(token|session)\b.*\bexpired")
 """What it says of a temporary login that has ended."""
+_NO_STORE: Final = re.compile(r"filesystem tracking backend|unsupported URI|SQLAlchemy URL|Invalid SQLite URL")
+"""What MLflow says of an address that names no server and no database, for instance a folder of runs."""
 _REASON: Final = re.compile(r"""\(Caused by .*(["'])(.+?)\1\)\)""")
 """The innermost reason in an error of requests: the address before it may be so long that a message is cut there."""
 
@@ -45,7 +48,7 @@ def answering(uri: str) -> Iterator[None]:
     """Turn errors of MLflow, its database, its store of files or the network in the block into an UnavailableError.
 
     It is a StorageError if a disk is full or refuses the write: that of temporary files, where MLflow copies a model
-    first, or that of its database, if this is a file.
+    first, or that of its database, if this is a file. It is a ConfigError if MLflow cannot use the address at all.
     """
     with importing():
         from mlflow.exceptions import MlflowException
@@ -61,6 +64,8 @@ def answering(uri: str) -> Iterator[None]:
         file = Path(temporary) if temporary and f"'{temporary}/" in str(error) else sqlite_file(uri)
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
+        if _NO_STORE.search(str(error)):
+            raise _address_error(error, uri) from None
         of_s3 = isinstance(error, s3_errors)
         problem, expected, do = _advice_on_s3(error) if of_s3 else _advice(error, uri)
         cause = RuntimeError(nested[2]) if (nested := _REASON.search(str(error))) else error
@@ -69,6 +74,21 @@ def answering(uri: str) -> Iterator[None]:
         do += "; then run the same command or job again (finished artefacts are kept)"
         # Dagster would store the cause, which has the address with its login
         raise UnavailableError(found, expected=expected, do=do) from None
+
+
+def _variable(uri: str) -> str:
+    """Return the variable that names the address ``uri``."""
+    tracking, registry = given_addresses()
+    return REGISTRY_URI if tracking != uri == registry else TRACKING_URI
+
+
+def _address_error(error: Exception, uri: str) -> ConfigError:
+    return ConfigError(
+        f"{_variable(uri)} = {hide_secrets(uri)}, an address that MLflow does not take "
+        f"({hide_secrets(cut(first_line(error), 100))})",
+        expected="a tracking server, such as http://host:5000, or a database, such as sqlite:////absolute/path.db",
+        do="fix the variable; `mlflow migrate-filestore` moves the runs of a folder into a database",
+    )
 
 
 @contextmanager
@@ -90,8 +110,7 @@ def is_absent(error: MlflowException) -> bool:
 
 def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
     """Return what an error of MLflow is, what was expected, and what to do."""
-    tracking, registry = given_addresses()
-    variable = REGISTRY_URI if tracking != uri == registry else TRACKING_URI
+    variable = _variable(uri)
     if is_locked(error):
         if (file := sqlite_file(uri)) and without_locks(file.parent):
             do = f"mount its disk with locks, or give another address: {variable}=sqlite:////PATH/mlflow.db"

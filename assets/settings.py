@@ -65,7 +65,7 @@ def mlflow_settings(root: Path) -> MlflowSettings:
         uri = sqlite_address(root / _DATABASE)
         with suppress(StorageError):  # of who may only read the project
             _ignore(state.parent)
-    files = _given(_ARTIFACTS) or str(state / "artifacts")
+    files = given_artifacts() or str(state / "artifacts")
     if not urlparse(files).scheme:
         files = (root.absolute() / files).as_uri()
     return MlflowSettings(uri, files, root / ".xc" / "lock" / "mlflow")
@@ -74,6 +74,11 @@ def mlflow_settings(root: Path) -> MlflowSettings:
 def given_addresses() -> tuple[str, str]:
     """Return the addresses of runs and of the registry that the environment names; empty for one that it does not."""
     return _given(TRACKING_URI), _given(REGISTRY_URI)
+
+
+def given_artifacts() -> str:
+    """Return the place of MLflow's files that the environment names; empty if it does not."""
+    return _given(_ARTIFACTS)
 
 
 def _given(variable: str) -> str:

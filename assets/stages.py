@@ -19,7 +19,7 @@ from assets.release.model import release
 from assets.resources import Dvc, Project, Tracking
 from assets.shown import SHOWN
 from assets.tracking import DataVersion, Logged, StageRun, curves, flat, log_stage
-from xc_core.artifacts import Made, read_made, read_manifest
+from xc_core.artifacts import Made, read_made
 from xc_core.chain.costs import read_costs
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.reports import write_report
@@ -27,6 +27,7 @@ from xc_core.chain.workspace import working
 from xc_core.environment import number
 from xc_core.errors import UnavailableError
 from xc_core.git import project_checkout
+from xc_core.manifests import read_manifest
 
 warnings.filterwarnings("ignore", category=dg.PreviewWarning, message=".*expected_writer_count")
 # Dagster 1.13 warns of a preview inside its own Pipes client; nothing here calls it.

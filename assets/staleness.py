@@ -19,11 +19,11 @@ import dagster as dg
 
 from assets.dagster_internals import LAUNCHED_BY
 from assets.partitions import experiment_key, partitions_of
-from xc_core.artifacts import MANIFEST
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.status import Status
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import UnavailableError
+from xc_core.manifests import MANIFEST
 from xc_core.plugins import plugin_files
 from xc_core.pretrained import model_files, tokenizer_files
 

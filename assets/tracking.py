@@ -17,7 +17,7 @@ from typing import Any, Final
 from assets import database, links
 from assets.mlflow_errors import answering
 from assets.mlflow_internals import limit_tries
-from assets.settings import given_addresses, is_server, local_folder
+from assets.settings import given_addresses, given_artifacts, is_server, local_folder
 from assets.waiting import first_contact
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
@@ -238,8 +238,8 @@ def _dagster_line(run: StageRun) -> str:
 def experiment_id(client: Any, artifact_root: str, dataset: str) -> str:
     """Return the id of the dataset's experiment; a new one stores its files under ``artifact_root``.
 
-    MLflow keeps the folder of an experiment for ever. If the project was moved or copied, that is a folder of another
-    project, so the next experiment is "xc-DATASET (2)".
+    MLflow keeps the place of an experiment for ever. If the project was moved or copied, that is a folder of another
+    project; XC_MLFLOW_ARTIFACTS may name another place since. Then the next experiment is "xc-DATASET (2)".
     """
     name = f"xc-{dataset}"
     titles = itertools.chain([name], (f"{name} ({number})" for number in range(2, _MAX_LOCATIONS)))
@@ -267,9 +267,14 @@ def _get_or_create(client: Any, title: str, location: str) -> Any:
 
 
 def _is_at(experiment: Any, location: str) -> bool:
-    """Return False if files of the experiment are in another folder of this machine than ``location``."""
+    """Return False if files of the experiment are elsewhere than ``location``, which a user has named.
+
+    Without XC_MLFLOW_ARTIFACTS it is the default folder: then only another folder of this machine is elsewhere.
+    """
     actual, expected = local_folder(str(experiment.artifact_location)), local_folder(location)
-    return actual is None or expected is None or actual == expected
+    if actual is None or expected is None:
+        return str(experiment.artifact_location).rstrip("/") == location or not given_artifacts()
+    return actual == expected
 
 
 def _parent_run_id(client: Any, experiment: str, run: StageRun) -> str:

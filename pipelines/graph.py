@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from xc_core.artifacts import MANIFEST
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.registry import STAGES, Stage
+from xc_core.manifests import MANIFEST
 
 HEAD: Final = """\
 # Written from the stage registry (xc_core/chain/registry.py) by `python -m pipelines.graph`; a test compares the two.

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 
 
 @contextlib.contextmanager
@@ -24,14 +24,14 @@ def started(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
         process.send_signal(signal.SIGKILL)
 
 
-def put(folder: Path, text: str = "old", kind: str = "thing") -> artifacts.Manifest:
+def put(folder: Path, text: str = "old", kind: str = "thing") -> manifests.Manifest:
     """Write a small artefact and return its manifest."""
     with artifacts.building(folder, kind=kind) as build:
         (build.path / "inner").mkdir()
         (build.path / "inner" / "a.txt").write_text(text)
         (build.path / "b.txt").write_text(text * 2)
         build.facts["text"] = text
-    return artifacts.read_manifest(folder)
+    return manifests.read_manifest(folder)
 
 
 def text_of(folder: Path) -> str:
@@ -40,7 +40,7 @@ def text_of(folder: Path) -> str:
     return str(artifacts.read_made(folder).facts["text"])
 
 
-def content_of(folder: Path) -> tuple[artifacts.Manifest, artifacts.Made]:
+def content_of(folder: Path) -> tuple[manifests.Manifest, artifacts.Made]:
     """Return the verified manifest and the record of how the artefact was made."""
     return artifacts.verify(folder), artifacts.read_made(folder)
 

@@ -143,6 +143,14 @@ def test_a_package_file_holds_no_code_of_its_own() -> None:
             assert not made, f"{module} defines {made}"
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_a_name_is_imported_from_the_module_that_defines_it(module: str) -> None:
+    """``import name as name`` offers it under a second path; mypy refuses an import from there without it."""
+    found = [alias.name for node in nodes(module) if isinstance(node, ast.ImportFrom) for alias in node.names
+             if alias.asname == alias.name]  # fmt: skip
+    assert not found, f"{module} offers names of other modules: {', '.join(found)}"
+
+
 def test_no_modules_import_each_other() -> None:
     """Imports for types count too."""
     graph = grimp.build_graph("xc_core", "assets", "pipelines", cache_dir=None)

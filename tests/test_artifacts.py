@@ -17,14 +17,14 @@ from safetensors.numpy import save_file
 
 from tests.artefacts import content_of, neighbours, put, started, text_of
 from tests.processes import open_files
-from xc_core import artifacts, leftovers
+from xc_core import artifacts, leftovers, manifests
 from xc_core.errors import CorruptError, MissingError, StorageError, XCError
 from xc_core.progress import listen, silence
 
 WRITER = """
     import os, sys
     from pathlib import Path
-    from xc_core import artifacts
+    from xc_core import artifacts, manifests
 
     os.fsync = lambda descriptor: None  # slow, and only about power cuts: readers and kills do not see it
     folder, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -139,10 +139,18 @@ def flip(folder: Path) -> None:
 
 def manifest_with(**changes: object) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        path = folder / artifacts.MANIFEST
+        path = folder / manifests.MANIFEST
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
     return change
+
+
+def without_digest(folder: Path) -> None:
+    """As no release wrote it."""
+    path = folder / manifests.MANIFEST
+    path.write_text(
+        json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "digest"})
+    )
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], type[XCError], str]] = {
@@ -150,18 +158,19 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], type[XCError], str]] = {
     "a missing file": (lambda f: (f / "b.txt").unlink(), CorruptError, "no file"),
     "a missing inner file": (lambda f: (f / "inner" / "a.txt").unlink(), CorruptError, "no file"),
     "a truncated file": (lambda f: os.truncate(f / "b.txt", 1), CorruptError, "of 1 bytes"),
-    "no manifest": (lambda f: (f / artifacts.MANIFEST).unlink(), MissingError, "no artefact"),
-    "an empty manifest": (lambda f: os.truncate(f / artifacts.MANIFEST, 0), CorruptError, "unreadable"),
-    "a cut manifest": (lambda f: os.truncate(f / artifacts.MANIFEST, 40), CorruptError, "unreadable"),
+    "no manifest": (lambda f: (f / manifests.MANIFEST).unlink(), MissingError, "no artefact"),
+    "an empty manifest": (lambda f: os.truncate(f / manifests.MANIFEST, 0), CorruptError, "unreadable"),
+    "a cut manifest": (lambda f: os.truncate(f / manifests.MANIFEST, 40), CorruptError, "unreadable"),
     "a manifest that is not UTF-8": (
-        lambda f: (f / artifacts.MANIFEST).write_bytes(b"\xff\xfe"),
+        lambda f: (f / manifests.MANIFEST).write_bytes(b"\xff\xfe"),
         CorruptError,
         "unreadable",
     ),
-    "a manifest that is a list": (lambda f: (f / artifacts.MANIFEST).write_text("[1]"), CorruptError, "unreadable"),
+    "a manifest that is a list": (lambda f: (f / manifests.MANIFEST).write_text("[1]"), CorruptError, "unreadable"),
     "files that are a list": (manifest_with(files=["b.txt"]), CorruptError, "unreadable"),
     "a file without a hash": (manifest_with(files={"b.txt": {"bytes": 6}}), CorruptError, "unreadable"),
     "a changed manifest": (manifest_with(kind="other"), CorruptError, "has changed since it was written"),
+    "a manifest without its digest": (without_digest, CorruptError, "no digest in"),
     "another kind": (lambda f: put(f, kind="other"), CorruptError, "of kind 'other'"),
     "another format": (manifest_with(format=99), CorruptError, "format 99"),
 }
@@ -213,7 +222,7 @@ def test_the_same_content_gives_the_same_manifest_and_other_content_another(tmp_
     one, same, other = (put(tmp_path / name, text) for name, text in (("1", "x"), ("2", "x"), ("3", "y")))
     assert (tmp_path / "1" / "manifest.json").read_bytes() == (tmp_path / "2" / "manifest.json").read_bytes()
     assert one.digest() == same.digest() != other.digest()
-    assert artifacts.read_manifest(tmp_path / "1") == one
+    assert manifests.read_manifest(tmp_path / "1") == one
 
 
 def test_a_block_that_raises_changes_nothing(folder: Path) -> None:
@@ -343,8 +352,8 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
 
 
 def change_manifest(folder: Path, **changes: object) -> None:
-    content = json.loads((folder / artifacts.MANIFEST).read_text())
-    (folder / artifacts.MANIFEST).write_text(json.dumps({**content, **changes}))
+    content = json.loads((folder / manifests.MANIFEST).read_text())
+    (folder / manifests.MANIFEST).write_text(json.dumps({**content, **changes}))
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "a\0b"])
@@ -352,16 +361,16 @@ def test_a_manifest_names_no_file_outside_of_its_folder(folder: Path, name: str)
     put(folder)
     change_manifest(folder, files={name: {"bytes": 1, "sha256": "0"}})
     with pytest.raises(CorruptError, match="an unreadable"):
-        artifacts.read_manifest(folder)
+        manifests.read_manifest(folder)
 
 
-def test_a_manifest_that_was_changed_is_corrupt_and_an_old_one_without_checksum_is_read(folder: Path) -> None:
+def test_a_manifest_that_was_changed_is_corrupt(folder: Path) -> None:
     before = put(folder)
     change_manifest(folder, files={})
     with pytest.raises(CorruptError, match="has changed since it was written"):
-        artifacts.read_manifest(folder)
-    (folder / artifacts.MANIFEST).write_text(before.to_json())
-    assert artifacts.read_manifest(folder) == before
+        manifests.read_manifest(folder)
+    (folder / manifests.MANIFEST).write_text(before.to_file())
+    assert manifests.read_manifest(folder) == before
     assert artifacts.verify(folder).digest() == before.digest()
 
 

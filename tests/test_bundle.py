@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from tests.conftest import ToyWorld
-from xc_core import __version__, artifacts
+from xc_core import __version__, artifacts, manifests
 from xc_core.ann import Exact, Hnsw, IndexPart, Ivf
 from xc_core.chain import Workspace
 from xc_core.classifiers import LabelTables
@@ -31,6 +31,7 @@ from xc_core.fusion import FittedFusion
 from xc_core.infer.bundle import Model, ModelFacts, Parts, open_predictor, write_model
 from xc_core.infer.predictor import Predictor
 from xc_core.infer.ranker import Ranker
+from xc_core.manifests import Manifest
 from xc_core.recipes.base import named
 from xc_core.scores import Classifier, Frequency, LabelText, Score, ScoreData, Scores, ScoresWriter
 from xc_core.scores.vectors import VectorScore
@@ -233,7 +234,8 @@ def test_a_changed_short_or_missing_file_is_found_when_opened(
         ("[]", CorruptError, "an unreadable"),
         ('{"kind": "model", "files": {}, "format": 99}', CorruptError, "format 99"),
         ('{"kind": "model", "files": {}, "format": 1}', CorruptError, "format 1"),
-        ('{"kind": "encoder", "files": {}, "format": 2}', CorruptError, "an artefact of kind 'encoder'"),
+        ('{"kind": "model", "files": {}, "format": 2}', CorruptError, "no digest in"),
+        (Manifest("encoder").to_file(), CorruptError, "an artefact of kind 'encoder'"),
     ],
 )
 def test_a_folder_without_the_right_manifest_is_no_model(
@@ -292,8 +294,8 @@ def changed(folder: Path, name: str, change: Callable[[dict[str, Any]], Any]) ->
     change(content := json.loads((folder / name).read_text()))
     size = (folder / name).write_text(json.dumps(content))
     own = {"bytes": size, "sha256": artifacts.sha256_file(folder / name)}
-    manifest = artifacts.read_manifest(folder)
-    (folder / "manifest.json").write_text(replace(manifest, files={**manifest.files, name: own}).to_json())
+    manifest = manifests.read_manifest(folder)
+    (folder / "manifest.json").write_text(replace(manifest, files={**manifest.files, name: own}).to_file())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from xc_core import artifacts, linked
+from xc_core import artifacts, linked, manifests
 from xc_core.leftovers import sweep
 from xc_core.linked import link
 
@@ -25,7 +25,7 @@ def test_a_link_shares_the_files(source: Path, tmp_path: Path) -> None:
     assert link(source, tmp_path / "more" / "copy")
     copy = tmp_path / "more" / "copy"
     assert (copy / "a.txt").samefile(source / "a.txt")
-    assert artifacts.verify(copy, kind="thing") == artifacts.read_manifest(source)
+    assert artifacts.verify(copy, kind="thing") == manifests.read_manifest(source)
 
 
 def test_files_on_another_disk_are_copied(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_files_on_another_disk_are_copied(source: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "link", refuse)
     assert link(source, tmp_path / "copy")
     assert not (tmp_path / "copy" / "a.txt").samefile(source / "a.txt")
-    assert artifacts.verify(tmp_path / "copy") == artifacts.read_manifest(source)
+    assert artifacts.verify(tmp_path / "copy") == manifests.read_manifest(source)
 
 
 def test_a_damaged_source_is_not_linked(source: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_sweep_of_another_thread_leaves_a_link_that_is_being_made(
 ) -> None:
     check, swept = artifacts.check_sizes, []
 
-    def sweeping(folder: Path, manifest: artifacts.Manifest) -> None:
+    def sweeping(folder: Path, manifest: manifests.Manifest) -> None:
         swept.extend(sweep([tmp_path]))
         check(folder, manifest)
 

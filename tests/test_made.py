@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "thing"
 
 
-def build(folder: Path, origin: Made = MADE_OF, **facts: object) -> artifacts.Manifest:
+def build(folder: Path, origin: Made = MADE_OF, **facts: object) -> manifests.Manifest:
     """Build an artefact of always the same content."""
     with artifacts.building(folder, kind="thing") as made:
         (made.path / "a.txt").write_text("same")
@@ -47,7 +47,7 @@ def test_how_an_artefact_was_made_does_not_change_its_digest(tmp_path: Path) -> 
 def test_the_manifest_lists_content_only(folder: Path) -> None:
     manifest = build(folder, rows=7)
     assert list(manifest.files) == ["a.txt"]
-    assert set(json.loads((folder / artifacts.MANIFEST).read_text())) == {"kind", "format", "files", "digest"}
+    assert set(json.loads((folder / manifests.MANIFEST).read_text())) == {"kind", "format", "files", "digest"}
     assert manifest.bytes == 4
 
 

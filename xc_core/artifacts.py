@@ -24,10 +24,7 @@ from xc_core.causes import storage_error, storage_reason
 from xc_core.errors import CorruptError, StorageError
 from xc_core.leftovers import aside, claimed, drop, remove_leftovers
 from xc_core.leftovers import work as temporary
-from xc_core.manifests import MANIFEST as MANIFEST
-from xc_core.manifests import Manifest as Manifest
-from xc_core.manifests import how_to_make
-from xc_core.manifests import read_manifest as read_manifest
+from xc_core.manifests import MANIFEST, Manifest, how_to_make, read_manifest
 from xc_core.progress import report
 
 if TYPE_CHECKING:

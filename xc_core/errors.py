@@ -27,6 +27,8 @@ from typing import ClassVar, Final
 
 from xc_core.visible import listed
 
+OLDEST_RELEASE: Final = "0.2.0"
+"""The oldest release whose files are read (docs/release.md)."""
 _MAX_SHOWN: Final = 900
 """Characters that a message shows of what was found and of the place; input of any length can be in it."""
 

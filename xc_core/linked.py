@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.errors import CorruptError, MissingError, StorageError
 from xc_core.leftovers import claimed, drop
 from xc_core.leftovers import work as temporary
@@ -33,7 +33,7 @@ def link(source: Path, folder: Path) -> bool:
         with claimed(work):
             with artifacts.writing(folder):
                 artifacts.steady(source, copy)
-            artifacts.check_sizes(work, artifacts.read_manifest(work))
+            artifacts.check_sizes(work, manifests.read_manifest(work))
             artifacts.install(work, folder)
     except (CorruptError, MissingError):
         return False

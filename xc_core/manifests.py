@@ -18,7 +18,7 @@ MANIFEST: Final = "manifest.json"
 FORMAT: Final = 2
 """Version of the manifest's own layout."""
 _CHECKSUM: Final = "digest"
-"""Key of the manifest's own digest; manifests written before 2026-11-22 have none."""
+"""Key of the manifest's own digest."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
     if manifest.format != FORMAT:
         raise CorruptError(f"format {manifest.format} in {path}", expected=f"format {FORMAT}", do=do)
     if stated != manifest.digest():
-        found = f"{path}, which has changed since it was written"
+        found = f"{path}, which has changed since it was written" if stated else f"no digest in {path}"
         raise CorruptError(found, expected="the digest that it states of itself", do=do)
     return manifest
 
@@ -78,7 +78,7 @@ def _parsed(text: str) -> tuple[Manifest, str]:
     content = json.loads(text)
     files = {_checked_name(name): MappingProxyType(_checked_entry(entry)) for name, entry in content["files"].items()}
     manifest = Manifest(str(content["kind"]), MappingProxyType(files), content["format"])
-    return manifest, content.get(_CHECKSUM, manifest.digest())
+    return manifest, content.get(_CHECKSUM, "")
 
 
 def _checked_entry(entry: Mapping[str, Any]) -> dict[str, Any]:

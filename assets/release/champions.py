@@ -95,7 +95,7 @@ def _fetch(workspace: Workspace, dataset: str, version: Any) -> Path:
 
     Raises MissingError if its files are gone.
     """
-    from xc_core.artifacts import read_manifest
+    from xc_core.manifests import read_manifest
 
     settings, path = mlflow_settings(workspace.root), _pointer_file(workspace, dataset)
     registry = hide_secrets(settings.registry)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from assets.database import unmade
 from assets.mlflow_errors import if_there
+from assets.mlflow_internals import delete_files
 from assets.release import versions
 from assets.release.client import client_of
 from assets.settings import local_folder, mlflow_settings
@@ -75,6 +77,7 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
     from assets.release.candidate import moving, registering
 
     name = versions.model_name(checked_name("dataset", dataset))
+    left = _left_over(workspace)  # asked first: a client changes the address in the environment
     with (
         client_of(workspace, reads=True, logs=False) as client,
         registering(workspace, dataset),
@@ -97,7 +100,15 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
                 _delete_version(client, registered.pop(number), list(registered.values()))
             if not registered:
                 client.delete_registered_model(name)
-            click.echo("deleted")
+            click.echo(f"deleted{left}")
+
+
+def _left_over(workspace: Workspace) -> str:
+    """Return what cannot be deleted, to be said after it: without a database of runs, no entry of it."""
+    missing = unmade(mlflow_settings(workspace.root).uri)
+    return (
+        f"; entries of their runs and models are not: there is no database of runs at {missing[0]}" if missing else ""
+    )
 
 
 def _in_use(client: Any, name: str) -> dict[int, str]:
@@ -125,8 +136,8 @@ def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict
             expected="versions that are not in use",
             do="choose others; xc promote and xc rollback move champion, previous and challenger, MLflow other aliases",
         )
-    model = _model_of(client, version)
-    folder = local_folder(model.artifact_location) if model is not None else None
+    place = _place_of(client, version, _model_of(client, version))
+    folder = local_folder(place) if place else None
     if root is not None and folder is not None and folder.exists() and not folder.is_relative_to(root):
         raise RefusedError(
             f"the files of version {number} under another root, {folder}; nothing was deleted",
@@ -143,11 +154,26 @@ def _model_of(client: Any, version: Any) -> Any | None:
     return model  # noqa: RET504 (the block may end before the assignment)
 
 
+def _place_of(client: Any, version: Any, model: Any | None) -> str:
+    """Return the address of the files of a version; empty if they are not those of a logged model.
+
+    The registry records it too: the database of runs, which has the model, may be gone or another one.
+    """
+    if model is not None:
+        return str(model.artifact_location)
+    prefix, _, name = version.source.rpartition("/")
+    place = str(client.get_model_version_download_uri(version.name, version.version)) if prefix == "models:" else ""
+    return place if name in place.split("/") else ""
+
+
 def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
     """Delete the files of a version, its model and its run, then the version: a killed command can go on."""
     model = _model_of(client, version)
-    if model is not None and version.source not in {other.source for other in others}:
-        versions.delete_model(client, model)
+    if version.source not in {other.source for other in others}:
+        if place := _place_of(client, version, model):
+            delete_files(place)
+        if model is not None:
+            client.delete_logged_model(model.model_id)
     if version.run_id not in {other.run_id for other in others}:
         with if_there():
             client.delete_run(version.run_id)

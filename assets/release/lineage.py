@@ -17,7 +17,7 @@ import click
 from assets.release.client import client_of
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
-from xc_core.artifacts import read_manifest, remove, sha256_file, write_file
+from xc_core.artifacts import remove, sha256_file, write_file
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
 from xc_core.chain.registry import TRAIN_STAGES
@@ -34,6 +34,7 @@ from xc_core.errors import (
 from xc_core.git import outside_hooks, project_checkout
 from xc_core.leftovers import temporary_folder
 from xc_core.lifecycle.dvc_settings import DvcSettings
+from xc_core.manifests import read_manifest
 from xc_core.progress import report
 
 _SHOWN_TAGS: Final = {
@@ -151,7 +152,7 @@ def rebuilt(workspace: Workspace, record: Lineage, folder: Path) -> None:
         raise MissingError(
             f"no recorded origin of version {record.version}",
             expected="a version that xc promote or the asset model registered, and the files of its MLflow run",
-            do="restore MLflow's files if they were moved or deleted, or promote a newer version (older releases "
+            do="restore MLflow's files if they were moved or deleted, or promote a newer version (0.1.0 "
             "recorded a commit only, and files with secrets are left out)",
         )
     for fact, what_happened in (

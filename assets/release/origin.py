@@ -14,12 +14,13 @@ from ruamel.yaml import YAML
 import xc_core
 from assets import links
 from xc_core import git
-from xc_core.artifacts import read_made, read_manifest
+from xc_core.artifacts import read_made
 from xc_core.chain import Workspace
 from xc_core.chain.extension import EXTENDED_FROM
 from xc_core.chain.registry import STAGES
 from xc_core.confidential import why_confidential
 from xc_core.errors import MissingError
+from xc_core.manifests import read_manifest
 
 FOLDER: Final = "origin"
 """Folder of these files in the MLflow run."""

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from assets.mlflow_internals import Alias
 from assets.release.copies import hold
-from xc_core.artifacts import read_manifest, write_file
+from xc_core.artifacts import write_file
 from xc_core.errors import StorageError, XCError
+from xc_core.manifests import read_manifest
 
 
 @dataclass(frozen=True)

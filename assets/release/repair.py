@@ -24,8 +24,8 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
     """
     from assets.release import registry
     from assets.release.candidate import candidate
-    from xc_core.artifacts import read_manifest
     from xc_core.infer.bundle import Model
+    from xc_core.manifests import read_manifest
 
     name = versions.model_name(dataset)
     old = _to_repair(client, name, number)

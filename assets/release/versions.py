@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from assets.mlflow_errors import if_there, is_absent
 from assets.mlflow_internals import READ_MARK, bundle_folder, delete_files, files_of
 from assets.release.copies import check_answer, destination, failed, home_of_copies
 from assets.settings import hide_secrets, local_folder
-from xc_core.artifacts import Manifest, sha256_file, verify
+from xc_core.artifacts import sha256_file, verify
 from xc_core.errors import CorruptError, MissingError, UnavailableError, first_line
-
-if TYPE_CHECKING:
-    pass
+from xc_core.manifests import Manifest
 
 AROUND: Final = "around"
-"""Tag: digest of the files around the packed model. Versions that were registered before 2026-11-27 have none until
+"""Tag: digest of the files around the packed model. Versions that 0.2.0 registered have none until
 ``xc promote --repair`` sets it; so has one whose tag was deleted because its files were changed on purpose."""
 _LONGEST_TAG: Final = 5000
 """Characters of a tag's value, or of a description, that MLflow stores; sqlite would take more."""

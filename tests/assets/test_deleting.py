@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 from assets.release import candidate
 from assets.release.best import BEST
 from assets.settings import local_folder
+from assets.tracking import connect
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core import leftovers
@@ -24,6 +25,7 @@ from xc_core.chain.workspace import training, working
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import StorageError
 from xc_core.lifecycle import dvc_lock
+from xc_core.sqlite import sqlite_address
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow warns of features that it will drop
 
@@ -351,3 +353,44 @@ def test_what_versions_share_goes_with_the_last_of_them(xc: Xc, store: Store, fr
     assert xc(*asked, "--version", 3, "--version", 4).code == 0
     assert not first.exists()
     assert store.client.get_run(version.run_id).info.lifecycle_stage == "deleted"
+
+
+@pytest.fixture
+def apart(tmp_path: Path, fresh: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store whose runs and registered models are in databases of their own."""
+    runs, registry = (sqlite_address(tmp_path / f"{name}.db") for name in ("runs", "registry"))
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", registry)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", runs)
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "files").as_uri())
+    return Store(runs, (tmp_path / "files").as_uri(), store.lock, connect(runs, store.lock))
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_without_its_runs_a_version_is_deleted_with_its_files_and_what_is_left_is_named(
+    xc: Xc, apart: Store, tmp_path: Path, made_again: bool
+) -> None:
+    """The files stayed for ever, and nothing said so."""
+    first, second = with_files(apart, "xc-apart", tmp_path / "files" / "apart")
+    (tmp_path / "runs.db").unlink()
+    if made_again:
+        connect(apart.uri, apart.lock)
+    asked = ("delete", "--dataset", "apart", "--yes")
+    done = xc(*asked, "--version", 1)
+    left = f"; entries of their runs and models are not: there is no database of runs at {tmp_path / 'runs.db'}"
+    assert (done.code, done.out.splitlines()[-1]) == (0, "deleted" + left * (not made_again)), done.err
+    assert (first.exists(), second.exists(), (tmp_path / "runs.db").exists()) == (False, True, made_again)
+    xc(*asked, "--version", 1).refused(66, "no version 1 of xc-apart", "name one that is there")
+    assert xc(*asked, "--version", 2).code == 0
+    assert not second.exists()
+
+
+def test_without_its_runs_no_file_of_another_project_is_deleted(xc: Xc, apart: Store, tmp_path: Path) -> None:
+    first, _ = with_files(apart, "xc-theirs", tmp_path / "original")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "file").write_text("a folder that no command made")
+    apart.client.create_model_version("xc-theirs", str(tmp_path / "own"))
+    (tmp_path / "runs.db").unlink()
+    asked = ("delete", "--dataset", "theirs", "--yes", "--version")
+    xc(*asked, 1).refused(77, "under another root", "in the project")
+    assert xc(*asked, 3).code == 0
+    assert (first / "artifacts" / "encoder.safetensors").exists() and (tmp_path / "own" / "file").exists()

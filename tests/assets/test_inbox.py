@@ -19,7 +19,7 @@ from tests.cli.conftest import Xc
 from tests.conftest import ToyWorld
 from xc_core.chain import Workspace
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import BusyError, MovedError, StorageError
+from xc_core.errors import BusyError, MissingError, MovedError, StorageError
 from xc_core.locks import locked
 
 THEN = 1_000_000
@@ -349,6 +349,18 @@ def test_two_processes_do_not_archive_one_dataset_at_once(tmp_path: Path, monkey
     with locked(workspace.state / "lock" / "inbox@toy", "a test"), pytest.raises(BusyError, match="archiving of the"):
         archived(workspace)
     assert archived(workspace).is_dir()
+
+
+def test_nothing_is_archived_at_the_old_place_of_a_project_that_was_moved(tmp_path: Path) -> None:
+    """It made the folder of the lock there, and then an inbox and an archive."""
+    workspace = Workspace(tmp_path / "project")
+    put(inbox(workspace, "toy"), "train.csv")
+    ingested = state(inbox(workspace, "toy"), math.inf)
+    assert ingested is not None
+    workspace.root.rename(tmp_path / "moved")
+    with pytest.raises(MissingError, match="which was moved or deleted since this command began"):
+        archive(workspace, "toy", ingested)
+    assert not workspace.root.exists()
 
 
 def test_the_archiving_waits_for_that_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

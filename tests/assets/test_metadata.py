@@ -11,14 +11,15 @@ from mlflow import get_registry_uri
 
 from assets.metadata import Shown, link, numbers, picture, plots, short, summary, table
 from assets.settings import dagster_environment, mlflow_settings
-from xc_core.artifacts import MANIFEST, Made, Manifest, building
+from xc_core.artifacts import Made, building
+from xc_core.manifests import MANIFEST, Manifest
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """An artefact of 2.234 MB, of which only the manifest exists."""
     files = {"a": {"bytes": 1_500_000, "sha256": ""}, "b/c": {"bytes": 734_000, "sha256": ""}}
-    (tmp_path / MANIFEST).write_text(Manifest("scores", files).to_json())
+    (tmp_path / MANIFEST).write_text(Manifest("scores", files).to_file())
     return tmp_path
 
 

@@ -17,9 +17,9 @@ from assets.mlflow_internals import Alias, alias_in_sqlite
 from assets.release import champions, copies
 from assets.release.registry import Released
 from tests.assets.conftest import Store
-from xc_core.artifacts import read_manifest
 from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
+from xc_core.manifests import read_manifest
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]

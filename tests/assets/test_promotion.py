@@ -24,11 +24,11 @@ from assets.release.versions import AROUND, digest_around
 from tests.assets.conftest import Registry, Store, champion_files
 from tests.cli.conftest import Xc, entry, offered
 from tests.conftest import TOY_CHANGES
-from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.cli.champions import source_of
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import BusyError, ConfigError, CorruptError
+from xc_core.manifests import read_manifest
 from xc_core.params import deep_merged
 from xc_core.serve.models import Models
 

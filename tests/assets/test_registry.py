@@ -30,11 +30,12 @@ from assets.release.versions import check_version, is_whole, model_name, set_pag
 from assets.resources import Tracking
 from tests.assets.conftest import FIRST, Registry, Store, champion_files, failing
 from tests.test_bundle import pickled
-from xc_core.artifacts import building, read_manifest
+from xc_core.artifacts import building
 from xc_core.chain import Workspace
 from xc_core.errors import MissingError, MovedError, RefusedError, UnavailableError
 from xc_core.infer import acceptance
 from xc_core.infer.bundle import open_predictor
+from xc_core.manifests import read_manifest
 from xc_core.metrics.evaluation import Evaluation
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these

@@ -36,12 +36,12 @@ from assets.release.registry import Candidate, Released
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import Xc, spoil
 from tests.conftest import TOY_CHANGES
-from xc_core.artifacts import building, read_manifest
+from xc_core.artifacts import building
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import CorruptError, MissingError, MovedError, RefusedError, StorageError
 from xc_core.git import Checkout, checkout
-from xc_core.manifests import Manifest
+from xc_core.manifests import Manifest, read_manifest
 from xc_core.metrics.calibration import calibration
 
 pytestmark = pytest.mark.filterwarnings("ignore")

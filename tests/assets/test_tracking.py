@@ -44,6 +44,7 @@ from assets.tracking import (
     StageRun,
     asking_registry,
     connect,
+    connected,
     curves,
     experiment_id,
     flat,
@@ -191,7 +192,7 @@ def test_many_and_long_parameters_arrive(store: Store) -> None:
 
 def test_an_experiment_is_created_once_and_keeps_its_artifact_root(store: Store) -> None:
     first = experiment_id(store.client, store.artifacts + "/", "a.b-c")
-    assert experiment_id(store.client, "elsewhere", "a.b-c") == first
+    assert experiment_id(store.client, store.artifacts, "a.b-c") == first
     found = store.client.get_experiment(first)
     assert found.artifact_location == f"{store.artifacts}/xc-a.b-c"
     assert found.tags["mlflow.experimentKind"] == "custom_model_development", "not the pages for language models"
@@ -471,7 +472,6 @@ def test_other_errors_are_not_changed() -> None:
     ("uri", "what"),
     [
         ("http://127.0.0.1:9", "no answer from"),
-        ("nonsense://x", "a value refused by"),
         ("sqlite:///{folder}/text.db", "no answer from"),
     ],
 )
@@ -483,6 +483,24 @@ def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
     wanted = uri.format(folder=tmp_path)
     with pytest.raises(UnavailableError, match=re.escape(f"{what} MLflow at {wanted} (")):
         connect(wanted, tmp_path / "lock")
+    connect(store.uri, store.lock)
+
+
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
+@pytest.mark.parametrize(
+    "uri", ["file:///x/mlruns", "/x/mlruns", "mlruns", "nonsense://x", "sqlite:x.db", "sqlite://x"]
+)
+def test_an_address_that_names_no_server_and_no_database_is_a_wrong_setting(
+    uri: str, variable: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as a service that does not answer (69), so Dagster tried the stage again."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    monkeypatch.setenv(variable, uri)
+    asked = asking_registry if variable == "MLFLOW_REGISTRY_URI" else connected
+    with pytest.raises(ConfigError) as caught, asked(uri, tmp_path / "lock") as client:
+        client.search_registered_models(max_results=1)
+    assert caught.value.found.startswith(f"{variable} = {uri}, an address that MLflow does not take (")
+    assert "migrate-filestore" in caught.value.do
     connect(store.uri, store.lock)
 
 
@@ -703,6 +721,21 @@ def test_a_project_that_was_moved_logs_to_its_own_folder(store: Store, tmp_path:
     assert experiment_id(store.client, (tmp_path / "old").as_uri(), "moved") == first
     third = experiment_id(store.client, (tmp_path / "third").as_uri(), "moved")
     assert store.client.get_experiment(third).name == "xc-moved (3)"
+
+
+def test_new_files_go_where_the_variable_says_also_those_of_an_existing_experiment(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bucket that was named later was ignored without a word. Who names no place takes that of the others."""
+    places = [(tmp_path / "files").as_uri(), "s3://one/files", "s3://two/files", "mlflow-artifacts:/files"]
+    ids = [experiment_id(store.client, place, "placed") for place in places]
+    found = [store.client.get_experiment(number) for number in ids]
+    assert [experiment.artifact_location for experiment in found] == [f"{place}/xc-placed" for place in places]
+    assert found[1].name == "xc-placed (2)"
+    assert [experiment_id(store.client, f"{place}/", "placed") for place in places] == ids
+    on_s3 = experiment_id(store.client, "s3://one/files", "shared")
+    monkeypatch.delenv("XC_MLFLOW_ARTIFACTS")
+    assert experiment_id(store.client, (tmp_path / "default").as_uri(), "shared") == on_s3
 
 
 def test_a_place_may_be_a_plain_path(store: Store, tmp_path: Path) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.chain.toy import Edit, changed, parts_of, print_of, prints, read_json, states_of
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.dataset import TokensConfig
 from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.status import Status
 from xc_core.encoders import ENCODERS, EncoderConfig
 from xc_core.errors import MissingError
+from xc_core.planning import budget
 from xc_core.pretrained import locate
 
 MODEL = "experiments/toy_ngame/stages/encoder"
@@ -88,9 +90,9 @@ def test_another_tokenizer_makes_tokens_and_encoder_stale(from_folder: Workspace
     (model / "tokenizer.json").write_text(json.dumps(content))
     assert found(from_folder)["tokens"] == (Status.STALE, f"tokenizer in {model} changed")
     assert found(from_folder)["encoder"] == (Status.STALE, "tokens is out of date")
-    store = artifacts.read_manifest(next(from_folder.folder("tokens", "toy").glob("*model*"))).digest()
+    store = manifests.read_manifest(next(from_folder.folder("tokens", "toy").glob("*model*"))).digest()
     assert not run_stage(from_folder, "tokens", "toy").skipped
-    assert artifacts.read_manifest(next(from_folder.folder("tokens", "toy").glob("*model*"))).digest() != store
+    assert manifests.read_manifest(next(from_folder.folder("tokens", "toy").glob("*model*"))).digest() != store
     assert found(from_folder)["encoder"] == (Status.STALE, "tokens changed")
 
 
@@ -105,6 +107,26 @@ def test_files_that_nothing_is_made_from_do_not_count(from_folder: Workspace, mo
     before = prints_of(from_folder)
     (model / "README.md").write_text("a note")
     assert prints_of(from_folder) == before
+
+
+def test_a_budget_times_again_if_the_folder_has_another_model(
+    from_folder: Workspace, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of twice the layers had the timings of the first one until --force."""
+    import transformers
+
+    timed = list[int]()
+    estimate = SimpleNamespace(seconds=lambda: timed.append(1) or {"encoding": 1.0, "scores": 0.0, "classifier": 9.0})
+    monkeypatch.setattr(budget._Estimate, "of", lambda *_: estimate)
+    experiment = from_folder.params.experiment("toy", "ngame")
+    for _ in range(2):
+        budget.scaled_epochs(from_folder, experiment, 5.0)
+    assert len(timed) == 1
+    config = transformers.BertConfig(**{**read_json(model / "config.json"), "num_hidden_layers": 2})
+    transformers.BertModel(config).save_pretrained(model)
+    for _ in range(2):
+        budget.scaled_epochs(from_folder, experiment, 5.0)
+    assert len(timed) == 2
 
 
 def test_files_are_hashed_once_until_one_of_them_changes(

@@ -15,7 +15,7 @@ import pytest
 
 from tests import forks
 from tests.chain.toy import NAMES, folder_of, parts_of, print_of, read_json, reads, recipe_of
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.adopt import share
 from xc_core.chain.context import Context
@@ -73,7 +73,7 @@ def test_an_artefact_whose_damage_shows_is_made_again(
     copied: Workspace, damage: Callable[[Path], object], lines: list[str]
 ) -> None:
     folder = folder_of(copied, "clusters")
-    whole = artifacts.read_manifest(folder)
+    whole = manifests.read_manifest(folder)
     damage(folder)
     there = folder.exists()
     assert not run_stage(copied, "clusters", "toy", "ngame").skipped
@@ -95,7 +95,7 @@ def test_an_artefact_records_what_it_was_made_from_beside_its_content(trained: W
         assert made.fingerprint == print_of(trained, name)
         assert made.depends == parts_of(trained, name)
         assert (made.settings, made.refreshed) == (plain(partition.settings(name)), False)
-        assert read_json(folder / artifacts.MANIFEST).keys() == {"kind", "format", "files", "digest"}
+        assert read_json(folder / manifests.MANIFEST).keys() == {"kind", "format", "files", "digest"}
         assert artifacts.verify(folder).kind == name
     assert artifacts.read_made(folder_of(trained, "clusters")).settings == {"size": 4, "seed": 0}
 

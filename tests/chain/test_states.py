@@ -22,7 +22,7 @@ from tests.chain.toy import (
     states_of,
     statuses,
 )
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace, fingerprints
 from xc_core.chain.status import State, Status, states
 
@@ -274,21 +274,21 @@ def test_an_artefact_that_is_replaced_while_it_is_looked_at_is_not_damaged(
     copied: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The manifest of the one and the files of the other do not fit."""
-    folder, read = folder_of(copied, "clusters"), artifacts.read_manifest
+    folder, read = folder_of(copied, "clusters"), manifests.read_manifest
 
-    def replaced(place: Path, kind: str = "") -> artifacts.Manifest:
+    def replaced(place: Path, kind: str = "") -> manifests.Manifest:
         found = read(place, kind)
         if kind == "clusters" and place == folder:
-            monkeypatch.setattr(artifacts, "read_manifest", read)
+            monkeypatch.setattr(manifests, "read_manifest", read)
             new, files = folder.with_name("new"), {**found.files}
             shutil.copytree(folder, new)
             (new / "order.npy").unlink()
             del files["order.npy"]
-            (new / artifacts.MANIFEST).write_text(artifacts.Manifest("clusters", files).to_file())
+            (new / manifests.MANIFEST).write_text(manifests.Manifest("clusters", files).to_file())
             artifacts.install(new, folder)
         return found
 
-    monkeypatch.setattr(artifacts, "read_manifest", replaced)
+    monkeypatch.setattr(manifests, "read_manifest", replaced)
     assert states_of(copied)["clusters"].status is Status.FRESH
 
 

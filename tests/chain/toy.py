@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.dataset import Partition
 from xc_core.chain.fingerprints import fingerprint
@@ -79,11 +79,11 @@ def downstream(name: str) -> list[str]:
 
 def set_content(folder: Path) -> None:
     """Give an artefact another content: a file more, which its manifest lists."""
-    path, manifest = folder / "another.txt", artifacts.read_manifest(folder)
+    path, manifest = folder / "another.txt", manifests.read_manifest(folder)
     path.write_text(path.read_text() + "more" if path.exists() else "another")
     facts = {"bytes": path.stat().st_size, "sha256": artifacts.sha256_file(path)}
     content = dataclasses.replace(manifest, files={**manifest.files, path.name: facts})
-    (folder / artifacts.MANIFEST).write_text(content.to_json())
+    (folder / manifests.MANIFEST).write_text(content.to_file())
 
 
 def set_made(folder: Path, **changes: Any) -> None:

@@ -28,6 +28,7 @@ def test_ingest_makes_a_dataset_and_says_what_is_next(xc: Xc, fresh: Workspace, 
     assert ended.out.splitlines() == [
         "new: 54 train, 6 validation, 10 test documents, 10 labels",
         "next: xc train --dataset new --recipe ngame",
+        "      a quick baseline before it: --recipe bonsai",
     ]
     assert fresh.params.datasets() == ["new", "toy"]
     assert "Reload definitions" not in ended.err, "nobody uses Dagster here"

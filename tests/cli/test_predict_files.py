@@ -20,7 +20,7 @@ import pytest
 
 from tests.cli.conftest import NGAME, Xc
 from tests.conftest import TOPICS, write_lines
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import Workspace
 from xc_core.cli import predict_files
 from xc_core.cli.predict import Asked, _answer_file
@@ -157,7 +157,7 @@ def test_answers_are_those_of_the_model_that_their_blocks_name(
         real(job)
         if not (folder / "more").exists():
             with artifacts.building(folder, kind="model") as build:
-                own = shutil.ignore_patterns(artifacts.MANIFEST, artifacts.MADE)
+                own = shutil.ignore_patterns(manifests.MANIFEST, artifacts.MADE)
                 shutil.copytree(ready.folder("model", "toy", "ngame"), build.path, dirs_exist_ok=True, ignore=own)
                 (build.path / "more").write_text("another model")
 
@@ -170,7 +170,7 @@ def test_answers_are_those_of_the_model_that_their_blocks_name(
         patched.setattr(Job, "__post_init__", packed_again)
         files = {"input": write(tmp_path / "x.csv", TEXTS), "output": tmp_path / "y.jsonl"}
         _answer_file(in_folder(folder), Asked(5, None, 0.0), {**files, "part": None, "column": None})
-    assert named == [f"model {artifacts.read_manifest(folder).digest()}, k 5, tail None, min_probability 0.0"]
+    assert named == [f"model {manifests.read_manifest(folder).digest()}, k 5, tail None, min_probability 0.0"]
 
 
 def test_parts_answer_a_file_together(

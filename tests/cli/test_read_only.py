@@ -47,6 +47,7 @@ def closed(own: Workspace, xc: Xc, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         ("acceptance", *TOY),
         ("doctor",),
         ("drift", *TOY),
+        ("forget", *TOY, "--document", "D0001", "--dry-run"),
     ],
     ids=lambda command: command[0],
 )

@@ -67,7 +67,10 @@ def test_an_empty_project_and_a_dataset_without_a_recipe_name_the_next_command(
     assert xc("ingest", ToyWorld.make().write(tmp_path / "drop"), "--dataset", "new").code == 0
     ingested = xc("status")
     assert ingested.code == 1, "the tokens are missing"
-    assert ingested.out.splitlines()[-1] == "next: xc train --dataset new --recipe ngame"
+    assert ingested.out.splitlines()[-2:] == [
+        "next: xc train --dataset new --recipe ngame",
+        "      a quick baseline before it: --recipe bonsai",
+    ]
     assert [json.loads(line)["stage"] for line in xc("status", "--json").out.splitlines()] == ["corpus", "tokens"]
 
 
@@ -120,3 +123,21 @@ def test_datasets_that_an_empty_params_file_does_not_name_are_shown(xc: Xc, fres
     assert xc("status", "--json").out == ""
     assert xc("ingest", fresh.raw("toy"), *TOY).code == 0, "the command that it names"
     assert fresh.params.datasets() == ["toy"]
+
+
+def test_a_dataset_that_params_file_lost_is_shown_in_one_line_after_the_others(xc: Xc, fresh: Workspace) -> None:
+    """Nothing mentioned it if the file named another one."""
+    file = fresh.root / "params.yaml"
+    assert xc("run", "corpus", *TOY).code == 0
+    fresh.params.declare_dataset("other", IngestConfig())
+    assert "params.yaml" not in xc("status").out
+    file.write_text("datasets: {other: {}}\n")
+    (fresh.data / "only-files" / "raw").mkdir(parents=True)
+    found = xc("status")
+    last = found.out.splitlines()[-1]
+    assert last.startswith("note: data/ has toy, not in params.yaml; restore its lines")
+    assert found.code == 1, "the corpus of the other dataset is missing"
+    assert all("toy" not in line for line in xc("status", "--dataset", "other").out.splitlines())
+    assert [json.loads(line)["dataset"] for line in xc("status", "--json").out.splitlines()] == ["other", "other"]
+    assert xc("ingest", fresh.raw("toy"), *TOY).code == 0, "the command that it names"
+    assert "not in params.yaml" not in xc("status").out

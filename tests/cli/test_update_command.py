@@ -77,7 +77,7 @@ def drop(folder: Path, train: list[Any], labels: list[Any], test: list[Any] | No
 
 def test_what_is_next_is_a_command_that_keeps_the_settings(xc: Xc, project: Workspace, tmp_path: Path) -> None:
     update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
-    assert xc("update", update, "--dataset", "toy").out.endswith("next: xc train --dataset toy --recipe ngame\n")
+    assert "\nnext: xc train --dataset toy --recipe ngame\n" in xc("update", update, "--dataset", "toy").out
     project.params.declare_experiment("toy", "ngame", "ngame", {"classifier": {"epochs": 2}})
     project.params.declare_experiment("toy", "short", "ngame", {"classifier": {"epochs": 1}})
     second = drop(tmp_path / "second", [row("N2", "a newer text", [0])], [("L0", "river")])

@@ -25,7 +25,7 @@ from tests.data.worlds import (
     write_world,
     write_xc_json,
 )
-from xc_core import artifacts
+from xc_core import manifests
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import digests, is_validation
 from xc_core.errors import ConfigError, DataError
@@ -233,7 +233,7 @@ def test_moved_documents_are_counted_where_they_are(tmp_path: Path) -> None:
 
 def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     first, second = (ingested(tmp_path / name, family_world()) for name in ("a", "b"))
-    names = [*artifacts.read_manifest(first.folder).files]
+    names = [*manifests.read_manifest(first.folder).files]
     assert "families.parquet" in names and not (first.folder / "near-duplicates").exists()
     assert {n: files_of(first.folder)[n] for n in names} == {n: files_of(second.folder)[n] for n in names}
 

@@ -8,7 +8,7 @@ import pytest
 
 from xc_core import artifacts
 from xc_core.data.history import TrainedOn, read_history, write_history
-from xc_core.errors import MissingError
+from xc_core.errors import CorruptError, MissingError
 
 HISTORY = {"losses": [0.5, 0.25, 0.125], "epochs": [0.5, 1.0, 1.5], "refreshes": [{"epoch": 1.0, "cohesion": 0.75}]}
 
@@ -58,6 +58,10 @@ def test_what_was_learnt_from_in_words(found: TrainedOn, words: str) -> None:
     assert str(found) == words
 
 
-def test_an_older_history_learnt_from_what_the_reader_knows() -> None:
-    assert TrainedOn.read(HISTORY, otherwise=TrainedOn(train=7)) == TrainedOn(train=7, epochs=1.5)
-    assert TrainedOn.read({}, otherwise=TrainedOn(train=7)).seen == 0
+def test_a_training_that_no_release_recorded_is_refused_with_what_to_do() -> None:
+    """What it had learnt from was guessed from the corpus."""
+    nothing = TrainedOn(train=7)
+    assert TrainedOn.read({}, nothing) == nothing and nothing.seen == 0
+    with pytest.raises(CorruptError, match="did not record how many documents") as caught:
+        TrainedOn.read({"losses": [0.5], "epochs": [1.0]}, nothing)
+    assert "0.2.0" in caught.value.expected and "xc run encoder --force" in caught.value.do

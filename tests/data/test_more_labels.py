@@ -17,7 +17,7 @@ from tests.conftest import write_lines
 from tests.data.spoil import put_json
 from tests.data.test_split_off import write
 from tests.data.worlds import FILTERS, LAYOUTS, small_world, write_filters
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.data.checks import Allowed, accepted_sentence
 from xc_core.data.corpus import Corpus
 from xc_core.data.formats import open_source
@@ -90,7 +90,7 @@ def test_the_bytes_are_those_of_an_ingest(case: str, tmp_path: Path) -> None:
     config = replace(config, allow=("unseen-labels",))
     quick, full = made(raw, tmp_path / "quick", config, before), made(raw, tmp_path / "full", config)
     assert quick.num_labels == before.num_labels + 2
-    assert artifacts.read_manifest(quick.folder) == artifacts.read_manifest(full.folder)
+    assert manifests.read_manifest(quick.folder) == manifests.read_manifest(full.folder)
     facts = dict(artifacts.read_made(quick.folder).facts)
     assert facts.pop("alike_labels") == {}
     assert facts == artifacts.read_made(full.folder).facts

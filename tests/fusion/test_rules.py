@@ -206,19 +206,19 @@ def test_a_rule_survives_its_file_bit_for_bit(kind: str, tmp_path: Path) -> None
     assert (json.loads((tmp_path / "fusion.json").read_text())["tree"] is None) == (kind == "sum")
 
 
-def test_a_file_from_before_baselines_is_read(tmp_path: Path) -> None:
-    """A registered model may be that old."""
-    fitted = fitted_rule("tree")
-    fitted.write(tmp_path)
+def test_a_file_that_no_release_wrote_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    fitted_rule("tree").write(tmp_path)
     content = json.loads((tmp_path / "fusion.json").read_text())
     del content["baselines"]
     (tmp_path / "fusion.json").write_text(json.dumps(content))
-    assert list(FittedFusion.read(tmp_path).parts()) == list(fitted.parts())
+    with pytest.raises(CorruptError, match="no baselines") as caught:
+        FittedFusion.read(tmp_path)
+    assert "0.2.0" in caught.value.expected and "xc run fusion --force" in caught.value.do
 
 
 @pytest.mark.parametrize(("kind", "weight"), [("tree", 0.25), ("boosted", 0.1), ("sum", 0.25)])
 def test_a_file_from_before_a_weight_per_score_is_read(kind: str, weight: float, tmp_path: Path) -> None:
-    """A sum had no weight, whatever its file says; a registered model may be that old."""
+    """A sum had no weight, whatever its file says; 0.2.0 wrote such files."""
     scores = ("label_text", "classifier")
     fitted = replace(fitted_rule(kind), add=scores, weights=() if kind == "sum" else (weight, weight))
     fitted.write(tmp_path)

@@ -15,7 +15,7 @@ import polars as pl
 
 from tests.data.worlds import FILTERS, small_world, write_filters, write_world
 from tests.fuzz import mutate, served
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import Workspace
 from xc_core.cli.train import changes_of
 from xc_core.data.checks import Allowed, check_block
@@ -172,8 +172,8 @@ def targets(root: Path, client: served.Client) -> list[Target]:
 def _artefacts(root: Path) -> list[Target]:
     with artifacts.building(root / "thing", kind="thing") as build:
         (build.path / "a.txt").write_text("a")
-    manifest = (root / "thing" / artifacts.MANIFEST).read_bytes()
-    run = in_file(root / "thing", artifacts.MANIFEST, lambda: artifacts.verify(root / "thing"))
+    manifest = (root / "thing" / manifests.MANIFEST).read_bytes()
+    run = in_file(root / "thing", manifests.MANIFEST, lambda: artifacts.verify(root / "thing"))
     from tests.encoders.conftest import save_tokenizer
 
     save_tokenizer(root)

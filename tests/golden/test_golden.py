@@ -16,7 +16,7 @@ import pytest
 
 from tests.golden.compare import PLAIN, assert_golden, corpus_of, golden, one_document
 from tests.golden.wordnet_slice import run_chain
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace
 
 
@@ -50,6 +50,6 @@ def test_two_runs_are_the_same_to_the_byte(first: Workspace, tmp_path: Path) -> 
     files = [workspace.folder("evaluation", "slice", "ngame") / "metrics.json" for workspace in (first, second)]
     assert files[0].read_bytes() == files[1].read_bytes()
     for name in (name for name, stage in STAGES.items() if stage.versioned):
-        for record in (artifacts.MANIFEST, artifacts.MADE):
+        for record in (manifests.MANIFEST, artifacts.MADE):
             one, two = (workspace.folder(name, "slice", "ngame") / record for workspace in (first, second))
             assert one.read_bytes() == two.read_bytes(), (name, record)

@@ -35,6 +35,7 @@ from xc_core.errors import DataError, MissingError, RefusedError, StorageError, 
 from xc_core.infer import acceptance as accepting
 from xc_core.infer.acceptance import Measured, answered, measured, searched
 from xc_core.infer.predictor import Predictor
+from xc_core.manifests import Manifest
 from xc_core.metrics.ranking import per_document, without
 from xc_core.scores import Query
 from xc_core.scores.vectors import VectorScore
@@ -509,7 +510,8 @@ def test_a_model_that_does_not_open_there_is_refused(drawn: AcceptanceSet, copie
 def test_a_model_without_a_file_is_refused(drawn: AcceptanceSet, model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "model")
     manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
-    del manifest["files"]["fusion.json"], manifest["digest"]
+    del manifest["files"]["fusion.json"]
+    manifest["digest"] = Manifest(manifest["kind"], manifest["files"]).digest()
     (tmp_path / "model" / "fusion.json").unlink()
     (tmp_path / "model" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RefusedError, match=r"clean process \(.*fusion"):

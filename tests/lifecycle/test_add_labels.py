@@ -18,7 +18,7 @@ from tests.chain.toy import Edit, set_older
 from tests.conftest import ToyWorld, make_workspace
 from tests.data.worlds import LAYOUTS, files_of
 from tests.stages.halves import open_corpus, open_embeddings, open_scores, open_tables
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import Workspace, changelog, run_stage
 from xc_core.chain.registry import STAGES
 from xc_core.chain.status import Status, states
@@ -124,7 +124,7 @@ def test_corpus_and_tokens_are_those_of_a_rebuild(trained: Workspace, extended: 
     sides = {"documents": (corpus.num_documents, corpus.texts("documents")), "labels": (12, corpus.texts("labels"))}
     with artifacts.building(tmp_path / "tokens", kind=Tokenised.kind) as build:
         write_tokens(build, tokens.tokenizer, sides, tokens.max_tokens)
-    assert artifacts.read_manifest(tmp_path / "tokens" / "wordpiece") == artifacts.read_manifest(store)
+    assert manifests.read_manifest(tmp_path / "tokens" / "wordpiece") == manifests.read_manifest(store)
     assert tokens.tokenizer.same_as(Tokenised.open(trained.folder("tokens", "toy") / "wordpiece").tokenizer)
 
 

@@ -16,7 +16,7 @@ from xc_core.chain import Workspace, incoming
 from xc_core.chain.incoming import change_lock, recover
 from xc_core.cli.ingest import place
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import BusyError
+from xc_core.errors import BusyError, MissingError
 from xc_core.lifecycle import arrival
 from xc_core.lifecycle.add_labels import add_labels
 from xc_core.lifecycle.forget import forget
@@ -60,6 +60,19 @@ def test_a_change_during_another_one_is_refused_and_nothing_changes(
     assert files_of(project.data) == before
     CHANGES[name](project, tmp_path)
     assert files_of(project.data) != before
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_a_project_that_was_moved_leaves_nothing_at_its_old_place(
+    name: str, project: Workspace, tmp_path: Path
+) -> None:
+    """It made the folders of the lock and of its scratch files there."""
+    project.root.rename(tmp_path / "moved")
+    with pytest.raises(MissingError):
+        CHANGES[name](project, tmp_path)
+    with pytest.raises(MissingError, match="which was moved or deleted since this command began"):
+        change_lock(project, "toy")
+    assert not project.root.exists()
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -120,6 +120,15 @@ def test_the_table_shows_two_digits_of_metrics_and_three_of_costs() -> None:
     assert [line[at["PSP@5"]] for line in cells[1:]] == ["61.23", "60.00", "-"]
 
 
+def test_a_reader_learns_how_to_compare_across_groups() -> None:
+    """A baseline without an encoder stood alone, with the advice to compare within its group."""
+    shown = markdown([row("bonsai", 50.0, p_value=None, group=group(0.0)), *ROWS])
+    assert shown.startswith("## Encoder not trained\n")
+    explained = shown.splitlines()[-1]
+    assert "those that train none in a group of their own" in explained
+    assert "xc compare tests two recipes" in explained and "p compares methods" in explained
+
+
 @pytest.mark.parametrize(
     ("passes", "expected"),
     [

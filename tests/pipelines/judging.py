@@ -15,8 +15,9 @@ import pytest
 from assets.partitions import experiment_key, sync
 from pipelines.definitions import build
 from tests.pipelines.conftest import QUIET
-from xc_core.artifacts import MADE, MANIFEST, Build, building, read_made, read_manifest
+from xc_core.artifacts import MADE, Build, building, read_made
 from xc_core.chain import STAGES, Workspace
+from xc_core.manifests import MANIFEST, read_manifest
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from pipelines import sensors
 from tests.pipelines.conftest import WITHOUT_LOGS, Materialised, dvc
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace, run_stage
 
 pytestmark = [pytest.mark.chain, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
@@ -188,6 +188,6 @@ def digests(project: Workspace) -> dict[str, str]:
         name: project.folder(name, "toy", "ngame" if STAGES[name].scope == "experiment" else None) for name in ORDER
     }
     return {
-        name: f"{artifacts.read_manifest(folder).digest()} {artifacts.read_made(folder).fingerprint}"
+        name: f"{manifests.read_manifest(folder).digest()} {artifacts.read_made(folder).fingerprint}"
         for name, folder in folders.items()
     }

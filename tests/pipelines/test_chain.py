@@ -17,7 +17,7 @@ from assets.settings import mlflow_settings
 from assets.tracking import connect
 from tests.conftest import ToyWorld
 from tests.pipelines.conftest import Materialised, dvc, make_project, run_job
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace
 
 pytestmark = [
@@ -57,7 +57,7 @@ def test_every_stage_reports_path_digest_and_the_md5_that_dvc_recorded(materiali
             md5 = str(materialisation.metadata["dvc_md5"].value)
             assert not STAGES[name].versioned or f"md5: {md5}" in lock, name
             assert materialisation.tags is not None
-            assert materialisation.tags["dagster/data_version"] == artifacts.read_manifest(folder).digest()
+            assert materialisation.tags["dagster/data_version"] == manifests.read_manifest(folder).digest()
     assert seen == set(STAGES)
 
 
@@ -146,7 +146,7 @@ def test_a_failing_check_stops_the_chain_before_the_model(materialised: Material
     workspace.params.declare_experiment(
         "toy", "ngame", "ngame", {**experiment["stages"], "model": {"min_P_at_1": 100.5}}
     )
-    before = artifacts.read_manifest(workspace.folder("model", "toy", "ngame")).digest()
+    before = manifests.read_manifest(workspace.folder("model", "toy", "ngame")).digest()
     key = materialised.results["retrain"].dagster_run.tags["dagster/partition"]
     from pipelines.definitions import build
 
@@ -156,7 +156,7 @@ def test_a_failing_check_stops_the_chain_before_the_model(materialised: Material
     failed = [e.check_name for e in result.get_asset_check_evaluations() if not e.passed]
     assert failed == ["metric_floor"]
     assert not result.asset_materializations_for_node("model")
-    assert artifacts.read_manifest(workspace.folder("model", "toy", "ngame")).digest() == before
+    assert manifests.read_manifest(workspace.folder("model", "toy", "ngame")).digest() == before
 
 
 @pytest.mark.usefixtures("all_forked")
@@ -173,10 +173,10 @@ def test_refresh_takes_new_labels_in_without_training(materialised: Materialised
     from pipelines.definitions import build
 
     definitions, key = build(workspace), materialised.results["retrain"].dagster_run.tags["dagster/partition"]
-    encoder = artifacts.read_manifest(workspace.folder("encoder", "toy", "ngame")).digest()
+    encoder = manifests.read_manifest(workspace.folder("encoder", "toy", "ngame")).digest()
     assert run_job(definitions, materialised.instance, "prepare", "toy").success
     assert run_job(definitions, materialised.instance, "refresh", key, tags={"xc/mode": "refresh"}).success
-    assert artifacts.read_manifest(workspace.folder("encoder", "toy", "ngame")).digest() == encoder
+    assert manifests.read_manifest(workspace.folder("encoder", "toy", "ngame")).digest() == encoder
     facts = artifacts.read_made(workspace.folder("classifier", "toy", "ngame")).facts
     assert (facts["rows_kept"], facts["rows_new"]) == (10, 1)
     assert dg.AssetKey("model") in {e.asset_key for e in materialised.instance.fetch_materializations(

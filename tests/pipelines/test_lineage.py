@@ -21,10 +21,11 @@ from tests.cli.conftest import xc as xc
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.pipelines.conftest import dvc, make_project
 from tests.unprivileged import read_only, writable
-from xc_core.artifacts import read_manifest, sha256_file
+from xc_core.artifacts import sha256_file
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.errors import MissingError, UnavailableError
 from xc_core.git import checkout, project_checkout
+from xc_core.manifests import read_manifest
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
 pytestmark = pytest.mark.filterwarnings("ignore")

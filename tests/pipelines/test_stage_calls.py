@@ -24,12 +24,12 @@ from pipelines.launcher import worker
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
-from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.workspace import at_rest
 from xc_core.errors import BusyError
 from xc_core.git import project_checkout
 from xc_core.lifecycle import drift
+from xc_core.manifests import read_manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

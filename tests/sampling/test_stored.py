@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, CorruptError, MissingError
 from xc_core.sampling import NEGATIVES, Documents, InBatch, NegativeSource, Stored
@@ -85,7 +85,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_the_same_hard_negatives_are_the_same_content(tmp_path: Path) -> None:
     for name in ("one", "other"):
         write(tmp_path / name, HardNegatives(ROWS, FOUND))
-    assert artifacts.read_manifest(tmp_path / "one") == artifacts.read_manifest(tmp_path / "other")
+    assert manifests.read_manifest(tmp_path / "one") == manifests.read_manifest(tmp_path / "other")
 
 
 def test_documents_get_their_own_hard_negatives() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -166,6 +168,26 @@ def test_one_label_or_two_are_enough(labels: int) -> None:
     short = shortlist(fit(["red red", "blue blue", "red sky", "blue sky"], held, ONE_TREE), ["red"])
     assert short.filled_NK.sum() == labels
     assert short.ids_NK[0, 0] == 0
+
+
+MORE_BRANCHES_THAN_LABELS = """
+import sys
+from pathlib import Path
+import numpy as np
+from scipy.sparse import csr_matrix
+from xc_core.data.labels import LabelMatrix
+from xc_core.scores.lexical import Lexical, _train_tree, write_rows
+rows = Path(sys.argv[1])
+write_rows(rows, csr_matrix(np.eye(120, dtype=np.float32)), LabelMatrix.identity(120))
+print(_train_tree(rows, Lexical(clusters=121)).predict([(7, 1.0)], 10, 1)[0][0])
+"""
+
+
+def test_more_branches_than_a_node_has_labels_train_a_tree(tmp_path: Path) -> None:
+    """In a process of its own, which omikuji would end."""
+    command = [sys.executable, "-c", MORE_BRANCHES_THAN_LABELS, str(tmp_path / "rows.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 2_048])

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from xc_core.artifacts import MADE, MANIFEST, building
+from xc_core.artifacts import MADE, building
 from xc_core.chain import Workspace
 from xc_core.fusion.dial import Dial
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.champion import Champion, in_folder
 from xc_core.infer.predictor import Predictor
+from xc_core.manifests import MANIFEST
 from xc_core.serve.app import Server, make_app, make_server
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters

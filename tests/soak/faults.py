@@ -17,7 +17,8 @@ from typing import Final
 from tests.conftest import ToyWorld
 from tests.processes import wait_for
 from tests.soak.project import RETRAIN, Project
-from xc_core.artifacts import read_manifest, verify
+from xc_core.artifacts import verify
+from xc_core.manifests import read_manifest
 
 _HEAD: Final = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

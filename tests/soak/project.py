@@ -27,8 +27,8 @@ from tests.processes import free_port, wait_for
 from tests.soak.client import post
 from tests.soak.servers import AWAY, Servers, leftovers, victim
 from tests.soak.world import cut
-from xc_core.artifacts import read_manifest
 from xc_core.chain import STAGES, Workspace
+from xc_core.manifests import read_manifest
 
 RETRAIN: Final = tuple(stage.name for stage in STAGES.values() if stage.scope == "experiment" and stage.name != "audit")
 SETTINGS: Final = {**TOY_CHANGES, "encoder": {**TOY_CHANGES["encoder"], "epochs": 40.0}}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.fingerprints import fingerprint
 from xc_core.chain.status import depends
@@ -30,7 +30,7 @@ def rewritten(workspace: Workspace, stage: str, files: dict[str, str]) -> None:
     old = folder.with_name("old")
     shutil.copytree(folder, old)
     with artifacts.building(folder, kind=stage) as build:
-        shutil.copytree(old, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(artifacts.MANIFEST))
+        shutil.copytree(old, build.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(manifests.MANIFEST))
         for name, text in files.items():
             (build.path / name).write_text(text, "utf-8")
         made = artifacts.read_made(old)

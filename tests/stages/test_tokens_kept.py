@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.chain.toy import set_fact, set_made, set_older
-from xc_core.artifacts import MADE, MANIFEST, read_made, remove
+from xc_core.artifacts import MADE, read_made, remove
 from xc_core.chain import Workspace, run_stage
 from xc_core.chain.extension import EXTENDED_FROM
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import store_name
+from xc_core.manifests import MANIFEST
 from xc_core.stages import tokens
 
 

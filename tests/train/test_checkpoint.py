@@ -21,9 +21,10 @@ from torch import Tensor
 from xc_core import artifacts
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
 from xc_core.distributed import ALONE
-from xc_core.errors import StorageError, UnavailableError
+from xc_core.errors import CorruptError, StorageError, UnavailableError
 from xc_core.losses import Bce
 from xc_core.train import checkpoint
+from xc_core.train.banks import Bank
 from xc_core.train.checkpoint import Checkpoints, _changed_rows, _on_cpu
 from xc_core.train.state import History, Position
 
@@ -194,21 +195,25 @@ def test_a_link_of_an_older_chain_is_not_used(tmp_path: Path) -> None:
     assert same(found, other)
 
 
-def test_a_checkpoint_from_before_chains_is_read_and_replaced(tmp_path: Path) -> None:
+def test_a_checkpoint_that_does_not_fit_this_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """It is whole and of the same settings, but has other tensors: no release wrote such a one."""
     task = Rows()
-    for step in range(5):
-        task.train(step)
+    task.train(0)
     with artifacts.building(tmp_path / "run", kind=checkpoint.KIND) as build:
-        save_file({name: value.clone() for name, value in task.tensors().items()}, build.path / "state.safetensors")
-        build.json("history.json", asdict(History(losses=[0.5] * 5)))
-        build.json("position.json", {"fingerprint": "x", "position": asdict(Position(step=5)), "task": task.name})
-    found, checkpoints = Rows(), Checkpoints(tmp_path / "run", "x")
-    assert checkpoints.restore(found)[0].step == 5  # type: ignore[arg-type]
-    assert same(found, task)
-    found.train(5)
-    checkpoints.save(found, Position(step=6), History(losses=[0.5] * 6))  # type: ignore[arg-type]
-    assert same(restored(tmp_path)[0], found)
-    assert found.head.table.changed(since_start=True).all(), "it does not say which rows had changed"
+        tensors = {name: value.clone() for name, value in task.tensors().items() if name != "number"}
+        save_file(tensors, build.path / "state.safetensors")
+        build.json("history.json", asdict(History(losses=[0.5])))
+        build.json("position.json", {"fingerprint": "x", "position": asdict(Position(step=1)), "task": task.name})
+    with pytest.raises(CorruptError, match="a checkpoint that does not fit this version") as caught:
+        Checkpoints(tmp_path / "run", "x").restore(Rows())  # type: ignore[arg-type]
+    assert "0.2.0" in caught.value.expected and "delete the folder" in caught.value.do
+
+
+def test_latest_vectors_of_another_shape_are_refused() -> None:
+    """Before 0.2.0 those of labels had a column of zeros for each of theirs."""
+    bank = Bank.zeros(3, 2, torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"shape \(3, 4\) instead of \(3, 2\)"):
+        bank.load(torch.ones(3, 4))
 
 
 @pytest.mark.parametrize("large", [1, 1 << 27], ids=["large tensors", "small tensors"])

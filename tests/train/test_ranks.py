@@ -18,13 +18,13 @@ import torch
 from tests import forks
 from tests.processes import free_port
 from tests.train.ranks import CASES, ENCODERS, ROOT, run, trained
-from xc_core.artifacts import read_manifest
 from xc_core.chain import Workspace, run_stage
 from xc_core.classifiers import LabelTables
 from xc_core.cli.main import main
 from xc_core.distributed import ALONE
 from xc_core.encoders import TrainedEncoder
 from xc_core.errors import CorruptError
+from xc_core.manifests import read_manifest
 from xc_core.sampling.hard import HardNegatives
 from xc_core.train import checkpoint
 from xc_core.train.checkpoint import Checkpoints

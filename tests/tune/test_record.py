@@ -6,7 +6,7 @@ import json
 import shlex
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,11 +19,11 @@ from xc_core.chain.names import checked_name
 from xc_core.cli.train import changes_of
 from xc_core.errors import CorruptError, MissingError
 from xc_core.params import deep_merged
-from xc_core.tune.record import StudyRecord, TrialOutcome, machine
+from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord, machine
 from xc_core.tune.report import command, note, summary, table, winner
 from xc_core.tune.space import nested
 from xc_core.tune.storage import opened
-from xc_core.tune.study import StudyLimits, _Running
+from xc_core.tune.study import StudyLimits, _recorded, _Running
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -177,6 +177,13 @@ def test_a_trial_that_is_no_record_of_one_is_reported(stored: tuple[Path, Any]) 
     running = _Running(tuning, StudyLimits(1), folder, opened(folder, tuning), [])
     with pytest.raises(CorruptError, match=r"an unreadable \S+study\.db"):
         running.record("running")
+
+
+def test_a_field_of_a_trial_that_a_later_version_wrote_is_ignored_in_both_files(tmp_path: Path) -> None:
+    """The record could be shown, but the study did not go on."""
+    content = {**asdict(trial(0, 50.0)), "by": "a later version"}
+    frozen = SimpleNamespace(state=SimpleNamespace(is_finished=lambda: True), user_attrs={"record": content})
+    assert _recorded(frozen, 0.0) == TrialRecord.of(content) == trial(0, 50.0)
 
 
 def test_a_trial_with_the_settings_of_an_earlier_one_has_its_result_and_takes_nothing_over(

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Xc
 from tests.tune.conftest import LATE, Tune, record_of, seen
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import Workspace, runner
 from xc_core.chain.experiment import resolve
 from xc_core.chain.fingerprints import resolved
@@ -43,7 +43,7 @@ def test_trials_of_late_settings_take_over_what_is_trained_and_the_best_is_kept(
     (kept,) = trials_of(project)
     assert record.best is not None
     assert kept.name == record.best.folder
-    assert artifacts.verify(kept / "encoder").digest() == artifacts.read_manifest(own).digest()
+    assert artifacts.verify(kept / "encoder").digest() == manifests.read_manifest(own).digest()
     assert (kept / "encoder" / "encoder.safetensors").stat().st_ino == (own / "encoder.safetensors").stat().st_ino
     assert sorted(path.name for path in kept.iterdir()) == sorted([*(stage.name for stage in TRIAL_STAGES), "settings"])
     assert (project.root / "params.yaml").read_bytes() == before, "trials are not experiments of the project"
@@ -57,7 +57,7 @@ def test_a_setting_in_the_middle_trains_only_what_follows(tune: Tune, project: W
     assert first.taken == (*EARLY, "fusion")
     assert (second.taken, second.own) == (EARLY[:4], False)
     a, b = (study_folder(project, "toy", "ngame") / "data" / "toy" / trial.folder for trial in (first, second))
-    same = {name: artifacts.read_manifest(a / name) == artifacts.read_manifest(b / name) for name in EARLY}
+    same = {name: manifests.read_manifest(a / name) == manifests.read_manifest(b / name) for name in EARLY}
     assert same == {name: name in EARLY[:4] for name in EARLY}
 
 

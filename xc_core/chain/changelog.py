@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core.artifacts import read_manifest, write_file
+from xc_core.artifacts import write_file
 from xc_core.canonical import canonical
 from xc_core.chain.names import CHANGES
 from xc_core.chain.workspace import Workspace
@@ -25,6 +25,7 @@ from xc_core.errors import CorruptError, MissingError, RefusedError, first_line
 from xc_core.leftovers import claimed, drop
 from xc_core.leftovers import work as temporary
 from xc_core.linked import link_file
+from xc_core.manifests import read_manifest
 
 VERSIONS: Final = "versions"
 _REQUIRED: Final = frozenset(("number", "what", "corpus", "documents", "labels"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain import changelog
 from xc_core.chain.context import Context
 from xc_core.chain.dataset import Partition
@@ -25,7 +25,7 @@ EXTENDED_FROM: Final = "extended_from"
 
 def predecessors(folder: Path) -> list[str]:
     """Return the digests of the artefact at ``folder`` and of those that it extends, the oldest first."""
-    return [*_extended_from(folder), artifacts.read_manifest(folder).digest()]
+    return [*_extended_from(folder), manifests.read_manifest(folder).digest()]
 
 
 def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, digests: dict[str, str]) -> None:
@@ -34,7 +34,7 @@ def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, d
     ``digests`` are those of the parts that it depends on now. Raises MissingError if there is no artefact.
     """
     folder = workspace.folder(stage.name, *partition.key)
-    artifacts.read_manifest(folder, stage.name)
+    manifests.read_manifest(folder, stage.name)
     made = artifacts.read_made(folder)
     changed = [name for name in differing(dict(made.depends), digests) if not only_inputs([name])]
     for dep in inputs(stage, partition):
@@ -69,7 +69,7 @@ def _extended_from(folder: Path) -> list[str]:
 
 def take_over(context: Context[Any]) -> None:
     """Link all files of the present artefact: what was mined or measured without the new labels stays."""
-    manifest = artifacts.read_manifest(context.previous)
+    manifest = manifests.read_manifest(context.previous)
     artifacts.check_sizes(context.previous, manifest)
     link_files(context.previous, context.build.path, manifest.files)
     context.build.facts |= artifacts.read_made(context.previous).facts

@@ -48,6 +48,9 @@ class ProjectFiles(Protocol):
     def home(self, dataset: str) -> Path:
         """Return the folder of a dataset."""
 
+    def lock(self, name: str) -> Path:
+        """Return the file of a lock; raises MissingError if the project was moved or deleted."""
+
 
 @dataclass(frozen=True)
 class Incoming:
@@ -102,7 +105,7 @@ def new(scratch: ProjectFiles, dataset: str, config: IngestConfig, command: str)
 
 def change_lock(workspace: ProjectFiles, dataset: str) -> AbstractContextManager[None]:
     """Return the lock of the changes of a dataset; raises BusyError if another process is changing it."""
-    return locked(workspace.state / "lock" / f"{PREFIX}@{dataset}", f"a change of the dataset {dataset}")
+    return locked(workspace.lock(f"{PREFIX}@{dataset}"), f"a change of the dataset {dataset}")
 
 
 def drop_replaced(workspace: ProjectFiles, dataset: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from xc_core import artifacts
+from xc_core import manifests
 from xc_core.chain.dataset import Partition
 from xc_core.chain.fingerprints import differing, only_inputs, other_settings
 from xc_core.chain.registry import Stage
@@ -23,7 +23,7 @@ def untrained(workspace: Workspace, dataset: str, recipe: str) -> str | None:
     """Return the first stage that a refresh keeps and that was never run for a recipe, None if there is none."""
     for name in TRAINED:
         try:
-            artifacts.read_manifest(workspace.folder(name, dataset, recipe))
+            manifests.read_manifest(workspace.folder(name, dataset, recipe))
         except MissingError:
             return name
         except XCError:

@@ -52,7 +52,7 @@ def page_of(workspace: Workspace, dataset: str, recipe: str) -> Page:
     return Page(
         dataset=dataset,
         recipe=recipe,
-        digest=artifacts.read_manifest(folder).digest(),
+        digest=manifests.read_manifest(folder).digest(),
         report=evaluation.report,
         examples=evaluation.examples,
         learnt=evaluation.learnt.words(),

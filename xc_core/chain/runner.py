@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.artifacts import Build, Made
 from xc_core.chain.context import Context, ExperimentInputs, Run
 from xc_core.chain.costs import forget_peak_memory, machine, machines, peak_memory_mb, read_costs, write_costs
@@ -178,7 +178,7 @@ def _follow(job: _Job, world: World) -> Ran:
 def _reusable_artefact(job: _Job, digests: dict[str, str], *, kept: bool) -> Made | None:
     """Return how the present artefact was made if it is up to date, or if a refresh keeps it."""
     try:
-        artifacts.check_sizes(job.folder, artifacts.read_manifest(job.folder))
+        artifacts.check_sizes(job.folder, manifests.read_manifest(job.folder))
     except MissingError:
         return None
     except XCError as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.artifacts import Made
 from xc_core.chain.dataset import Partition, TokensConfig
 from xc_core.chain.fingerprints import (
@@ -105,7 +105,7 @@ def _state(
 ) -> State:
     folder = workspace.folder(stage.name, *partition.key)
     try:
-        artifacts.steady(folder, lambda: artifacts.check_sizes(folder, artifacts.read_manifest(folder, stage.name)))
+        artifacts.steady(folder, lambda: artifacts.check_sizes(folder, manifests.read_manifest(folder, stage.name)))
     except MissingError:
         return State(stage.name, Status.MISSING)
     except CorruptError as error:
@@ -168,7 +168,7 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
 
 def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
     try:
-        return artifacts.read_manifest(input_folder(workspace, dep, partition), dep).digest()
+        return manifests.read_manifest(input_folder(workspace, dep, partition), dep).digest()
     except MissingError as error:
         if dep == "tokens" and _tokenised_with(workspace, partition.dataset.name, partition.dataset.tokens):
             raise _untokenised_error(partition) from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.artifacts import Made
 from xc_core.chain.context import A
 from xc_core.chain.incoming import recover
@@ -141,7 +141,7 @@ class Workspace:
 
     def digest(self, stage: str, dataset: str, recipe: str | None = None) -> str:
         """Return the digest of an artefact's content; raise MissingError if there is none."""
-        return artifacts.read_manifest(self.folder(stage, dataset, recipe), stage).digest()
+        return manifests.read_manifest(self.folder(stage, dataset, recipe), stage).digest()
 
 
 def working(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:

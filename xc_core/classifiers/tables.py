@@ -61,7 +61,7 @@ class LabelTables:
         content = json.loads((folder / _CONTENT).read_text("utf-8"))
         history = read_history(folder) or {}
         folds = [Fold(**fold) for fold in content["folds"]]
-        biased = content.get("biased", False)  # artefacts from before the bias have none
+        biased = content.get("biased", False)  # written only if true
         flags = (content["unit"], biased, content["drawn"], content["trained"])
         return cls(folder, folds, *flags, history, frozenset(content.get("foreseen", ())))
 

@@ -191,10 +191,11 @@ def _lines() -> list[str]:
 
 def _answer_file(champion: Champion, asked: Asked, options: dict[str, Any]) -> None:
     """Answer --input into --output."""
-    from xc_core.artifacts import read_manifest, steady
+    from xc_core.artifacts import steady
     from xc_core.cli.predict_files import Job, Share
     from xc_core.infer.bundle import Model
     from xc_core.infer.champion import advising
+    from xc_core.manifests import read_manifest
 
     share = None if options["part"] is None else Share.of(options["part"])
     column = "text" if options["column"] is None else options["column"]

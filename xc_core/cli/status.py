@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -26,8 +26,9 @@ from xc_core.progress import optional, report
 from xc_core.root import FILE
 from xc_core.visible import listed, printable
 
-_STALE = 1
+_STALE: Final = 1
 """Exit code of ``xc status`` if something is out of date."""
+_DECLARE: Final = "xc ingest data/NAME/raw --dataset NAME"
 
 
 @click.command(short_help="Show which artefacts are up to date, and why others are not.")
@@ -56,21 +57,37 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
         (_echo_json if as_json else _echo)(*pair, stage_states, details)
         if pair[1] is None and not as_json:  # only ingested so far
             show_next(workspace, pair[0])
-    if not pairs and not as_json:
-        click.echo(_nothing_declared(workspace))
+    if not as_json:
+        if not pairs:
+            click.echo(_nothing_declared(workspace))
+        elif dataset is None and recipe is None and (names := _undeclared(workspace, "corpus")):
+            click.echo(_some_undeclared(names))
     if exit_code and not as_json:
         sys.exit(exit_code)
 
 
+def _undeclared(workspace: Workspace, *stages: str) -> list[str]:
+    """Return the folders of ``data/`` that have files of one of these stages and are no dataset of params.yaml."""
+    names = {folder.parent.name for stage in stages for folder in workspace.data.glob(f"[!.]*/{stage}/")}
+    return sorted(names - set(workspace.params.datasets()))
+
+
 def _nothing_declared(workspace: Workspace) -> str:
     """Return what to do if params.yaml names no dataset: it may be another one than that of ``data/``."""
-    names = {folder.parent.name for stage in ("raw", "corpus") for folder in workspace.data.glob(f"[!.]*/{stage}/")}
+    names = _undeclared(workspace, "raw", "corpus")
     if not names:
         return "no dataset yet; create one: xc ingest FOLDER --dataset NAME"
-    shown = printable(listed(sorted(names)))
     return (
-        f"no dataset in {FILE}, but data/ has {shown}; restore {FILE}, for instance from git, "
-        "or declare each again: xc ingest data/NAME/raw --dataset NAME"
+        f"no dataset in {FILE}, but data/ has {printable(listed(names))}; restore {FILE}, for instance from git, "
+        f"or declare each again: {_DECLARE}"
+    )
+
+
+def _some_undeclared(names: list[str]) -> str:
+    """Return what to do if params.yaml has lost datasets: the list above does not show them."""
+    return (
+        f"note: data/ has {printable(listed(names))}, not in {FILE}; restore its lines, for instance from git, "
+        f"declare a dataset again ({_DECLARE}), or delete the folder"
     )
 
 

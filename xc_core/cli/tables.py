@@ -39,6 +39,7 @@ def show_next(workspace: Workspace, dataset: str, advice: str = "train again") -
     recipes = workspace.params.recipes(dataset)
     if not recipes:
         click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
+        click.echo("      a quick baseline before it: --recipe bonsai")
         return
     stale = [recipe for recipe in recipes if not _is_up_to_date(workspace, dataset, recipe)]
     click.echo(f"next: {advice}:" if stale else f"{dataset}: every experiment is up to date")

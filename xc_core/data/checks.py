@@ -108,7 +108,7 @@ def checked_block(block: Block, allowed: Allowed, accepted: Counter[str], *, num
 def accepted_sentence(facts: Mapping[str, Any]) -> str:
     """Return how many rows were accepted of each kind that a corpus with these facts allows; empty if it allows none.
 
-    Shared texts have no number, nor have the facts of a corpus that was made before 2026-11-27.
+    Shared texts have no number, nor have the facts of a corpus that 0.2.0 made.
     """
     kinds, counts = facts.get("allow", ()), facts.get("accepted")
     if not kinds or counts is None:

@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from xc_core.artifacts import Build, read_manifest
+from xc_core.artifacts import Build
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TRAIN, VALIDATION
+from xc_core.errors import OLDEST_RELEASE, CorruptError
+from xc_core.manifests import read_manifest
 
 _FILE: Final = "history.json"
 _DOCUMENTS: Final = "documents"
@@ -39,9 +41,18 @@ class TrainedOn:
 
     @classmethod
     def read(cls, history: dict[str, Any], otherwise: TrainedOn) -> TrainedOn:
-        """Return what the training of ``history`` learnt from, ``otherwise`` if an older version did not record it."""
-        documents = history.get(_DOCUMENTS) or {**asdict(otherwise)}
+        """Return what the training of ``history`` learnt from, ``otherwise`` if nothing was trained.
+
+        Raises CorruptError if it did not record that.
+        """
         epochs = history.get("epochs") or [0.0]
+        if epochs[-1] and _DOCUMENTS not in history:
+            raise CorruptError(
+                "a training that did not record how many documents it learnt from",
+                expected=f"what {OLDEST_RELEASE} or a later version wrote",
+                do="train again: xc run encoder --force or xc run classifier --force, with --dataset and --recipe",
+            )
+        documents = history.get(_DOCUMENTS) or asdict(otherwise)
         return cls(**{**documents, "epochs": round(float(epochs[-1]), 6)})
 
     def recorded(self) -> dict[str, Any]:

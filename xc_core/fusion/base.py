@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Protocol
 import numpy as np
 
 from xc_core import artifacts
-from xc_core.errors import ConfigError, MissingError, UsageError, nearest
+from xc_core.errors import OLDEST_RELEASE, ConfigError, CorruptError, MissingError, UsageError, nearest
 from xc_core.fusion.derived import derived
 from xc_core.fusion.dial import Dial, checked
 from xc_core.params import KIND, changed, plain
@@ -305,14 +305,19 @@ class FittedFusion:
 
     @classmethod
     def read(cls, folder: Path) -> FittedFusion:
-        """Read the fusion in ``folder``; the caller must have verified the file. Raises MissingError."""
+        """Read the fusion in ``folder``; the caller must have verified the file. Raises MissingError, CorruptError."""
         path = folder / _FILE
         if not path.is_file():
             raise MissingError(f"no {path}", expected="a saved fusion", do="run the stage fusion")
         content = json.loads(path.read_text("utf-8"))
         rule = changed(FUSIONS[content["rule"][KIND]](), content["rule"], "fusion.rule")
-        names, add, features = (tuple(content[name]) for name in ("names", "add", "features"))
-        baselines = tuple(content.get("baselines", ()))  # older files have none
+        if "baselines" not in content:
+            raise CorruptError(
+                f"no baselines in {path}",
+                expected=f"what {OLDEST_RELEASE} or a later version wrote",
+                do="fit the fusion again: xc run fusion --force, then xc run model, both with --dataset and --recipe",
+            )
+        names, add, features, baselines = (tuple(content[name]) for name in ("names", "add", "features", "baselines"))
         tree = rule.trees(content["tree"]) if content["tree"] else None
         fitted = cls(rule, names, add, _weights(content), features, tree, int(content["candidates"]), baselines)
         dial = Dial.read(folder, content["dial"]) if "dial" in content else None
@@ -335,7 +340,7 @@ def log_of(values: F32) -> F32:
 
 
 def _weights(content: dict[str, Any]) -> tuple[float, ...]:
-    """Return the weight of each added score; older files have one for all, which counts beside trees."""
+    """Return the weight of each added score; files of 0.2.0 have one for all, which counts beside trees."""
     if "weights" in content:
         return tuple(map(float, content["weights"]))
     return (float(content["weight"]),) * len(content["add"]) if content["tree"] else ()

@@ -18,7 +18,6 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.artifacts import read_manifest
 from xc_core.causes import storage_error, storage_reason
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.environment import DEVICE, python_path
@@ -26,6 +25,7 @@ from xc_core.errors import RefusedError, XCError
 from xc_core.infer.bundle import open_predictor
 from xc_core.infer.predictor import Predictor, latencies_ms
 from xc_core.leftovers import temporary_folder
+from xc_core.manifests import read_manifest
 from xc_core.metrics.ranking import PerDocument, per_document, without
 from xc_core.metrics.report import in_bins
 from xc_core.metrics.stored import StoredFigures

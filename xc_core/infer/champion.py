@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from xc_core.artifacts import read_manifest
 from xc_core.errors import CorruptError, MissingError
+from xc_core.manifests import read_manifest
 
 
 @dataclass(frozen=True)

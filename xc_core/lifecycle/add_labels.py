@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.artifacts import Made
 from xc_core.chain import incoming
 from xc_core.chain.changelog import Kind
@@ -174,7 +174,7 @@ def _check_only_labels_added(before: Corpus, after: Corpus, labels: pl.DataFrame
 
 def _file_hashes(corpus: Corpus) -> dict[str, str]:
     """Return the SHA-256 of each file of a corpus that new labels do not change."""
-    files = artifacts.read_manifest(corpus.folder).files
+    files = manifests.read_manifest(corpus.folder).files
     return {name: file["sha256"] for name, file in files.items() if name not in (CONTENT, LABELS)}
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from xc_core.chain.workspace import Workspace, at_rest
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
 from xc_core.data.ingest import IngestConfig
-from xc_core.errors import BusyError, CorruptError, DataError, MissingError
-from xc_core.leftovers import claimed, drop
+from xc_core.errors import BusyError, CorruptError, DataError, MissingError, StorageError
+from xc_core.leftovers import claimed, drop, temporary_folder
 from xc_core.linked import link
 from xc_core.params import plain
 from xc_core.progress import report
@@ -151,7 +151,6 @@ def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
     does the rest. Raises BusyError if another one is changing the dataset, StorageError if the disk cannot be written.
     """
     try:
-        workspace.state.mkdir(parents=True, exist_ok=True)
         with incoming.change_lock(workspace, dataset):
             incoming.finish(workspace, dataset)
             folder = Path(tempfile.mkdtemp(prefix=f"{incoming.PREFIX}-{os.getpid()}-", dir=workspace.state))
@@ -169,6 +168,21 @@ def scratch(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
         if reason := storage_reason(error, workspace.state):
             raise storage_error(reason, workspace.state, error) from error
         raise
+
+
+@contextmanager
+def scratch_to_show(workspace: Workspace, dataset: str) -> Iterator[Workspace]:
+    """Yield a workspace as ``scratch`` does, for a command that changes nothing.
+
+    If the project cannot be written it is among the temporary files, and another command may change the dataset.
+    """
+    with ExitStack() as stack:
+        try:
+            staging = stack.enter_context(scratch(workspace, dataset))
+        except StorageError:
+            staging = Workspace(stack.enter_context(temporary_folder()))
+            shutil.copyfile(workspace.params.path, staging.params.path)
+        yield staging
 
 
 def papers(folder: Path) -> list[Path]:

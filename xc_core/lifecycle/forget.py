@@ -20,7 +20,7 @@ from xc_core.data.splits import TEST
 from xc_core.errors import BusyError, CorruptError, MissingError, RefusedError, nearest
 from xc_core.leftovers import drop, drop_all
 from xc_core.lifecycle import dvc_lock
-from xc_core.lifecycle.arrival import Arrival, present_corpus, scratch
+from xc_core.lifecycle.arrival import Arrival, present_corpus, scratch, scratch_to_show
 from xc_core.lifecycle.places import Place, places
 from xc_core.lifecycle.update import allowing, raw_source, validation_given, written
 from xc_core.progress import report
@@ -88,12 +88,12 @@ def preview(
 ) -> Preview:
     """Return what ``forget`` would remove and delete; raise what it would raise before that. Nothing is deleted.
 
-    A stage of the dataset may run meanwhile.
+    A stage of the dataset may run meanwhile, and the project may be one that can only be read.
     """
     workspace.params.dataset(dataset)
     documents, labels, command = _command_of(documents, labels, with_documents=with_documents)
     recipes = workspace.params.recipes(dataset)
-    with scratch(workspace, dataset) as staging:
+    with scratch_to_show(workspace, dataset) as staging:
         if incoming.interrupted(workspace, dataset, command):
             report("forget: all was removed when the last xc forget was stopped; the same command again completes it")
             return Preview(documents, labels, [], [], 0, [], recipes)

@@ -36,9 +36,10 @@ COSTS: Final = (
 LEARNT: Final = ("encoder_learnt_from", "classifier_learnt_from")
 _EXPLAINED: Final = (
     "Recipes whose encoders were trained on about as many documents (epochs x documents, label texts included) are in "
-    "one group; compare within a group. Percent on test documents; p: paired randomisation test of P@1 against the "
-    "best of the group. Seconds of a classifier include its held-out trainings, its documents are of the final one; "
-    "seconds of scores include indexes and label trees. "
+    "one group, those that train none in a group of their own. In a group, p compares methods: a paired randomisation "
+    "test of P@1 against the best of it. Across groups, for instance with a baseline, xc compare tests two recipes; a "
+    "longer training is then part of the difference. Percent on test documents. Seconds of a classifier include its "
+    "held-out trainings, its documents are of the final one; seconds of scores include indexes and label trees. "
     "Measured on "
 )
 _ROWS: Final = "leaderboard.parquet"

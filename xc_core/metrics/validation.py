@@ -32,7 +32,7 @@ def copy_validation(old: Path, new: Path) -> None:
 def open_validation(folder: Path) -> StoredFigures | None:
     """Return the figures in the fusion at ``folder`` after verifying it, None if it has none.
 
-    It has none if there were no documents, or if an earlier version made it. Raises MissingError, CorruptError.
+    It has none if there were no documents, or if 0.2.0 made it. Raises MissingError, CorruptError.
     """
     artifacts.verify(folder, kind="fusion")
     return StoredFigures(folder / _FILE) if (folder / _FILE).is_file() else None

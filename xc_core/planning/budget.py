@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from xc_core import artifacts
+from xc_core import manifests
 from xc_core.chain.costs import processor
 from xc_core.chain.experiment import Experiment
-from xc_core.chain.fingerprints import input_folder
+from xc_core.chain.fingerprints import input_folder, outside_digests
 from xc_core.chain.kept import TRAINED
+from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
 from xc_core.cluster import cluster_sizes
 from xc_core.data.corpus import Corpus
@@ -159,9 +160,10 @@ def _cached_estimate(workspace: Workspace, experiment: Experiment, *, again: boo
     """Return the estimate of an earlier call on this machine; make and store one if there is none."""
     recipe = experiment.recipe
     settings = in_use((recipe.encoder, recipe.classifier, recipe.scores))
-    tokens = artifacts.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
+    tokens = manifests.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
     device = Device.chosen()
     accelerator = [] if device.is_cpu else [device.in_words()]
+    model = [*filter(None, outside_digests(workspace, STAGES["encoder"], experiment).values())]
     parts = {*_FIXED, *(name for name in TRAINED if getattr(recipe, name).epochs)}
 
     def file_of(*machine: str) -> Path:
@@ -169,9 +171,11 @@ def _cached_estimate(workspace: Workspace, experiment: Experiment, *, again: boo
         key = hashlib.sha256(content.encode()).hexdigest()[:16]
         return workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
 
-    # up to 0.2.0 the processor was not part of the name; a training that was killed then has these epochs
-    path, old_path = file_of(*accelerator, processor()), file_of(*accelerator)
-    estimate = None if again else _read_estimate(path, parts) or _read_estimate(old_path, parts)
+    path = file_of(*model, *accelerator, processor())
+    estimate = None if again else _read_estimate(path, parts)
+    if not model and estimate is None and not again:
+        # up to 0.2.0 the name had no processor; a training that was killed then has these epochs
+        estimate = _read_estimate(file_of(*accelerator), parts)
     if estimate is None:
         estimate = _Estimate.of(workspace, experiment).seconds()
         workspace.write(path, json.dumps(estimate) + "\n")

@@ -280,6 +280,7 @@ def _train_tree(rows: Path, settings: Lexical) -> Any:
     params = omikuji.Model.default_hyper_param()
     params.n_trees = 1
     params.cluster_balanced, params.cluster_k, params.max_depth = False, settings.clusters, settings.depth
+    params.min_branch_size = max(params.min_branch_size, settings.clusters)  # k-means of fewer labels ends the process
     params.linear_max_iter, params.cluster_eps = settings.passes, settings.tolerance
     with quiet():
         return _one_thread(omikuji.Model.train_on_data(str(rows), params))

@@ -34,7 +34,7 @@ _SETTINGS: Final = "terms.json"
 _LONGEST: Final = 64
 _WORD: Final = re.compile(r"\b\w\w+\b")
 _COMPOSED: Final = {"form": "NFC"}
-"""Metadata of terms that were fitted on composed texts; earlier versions took texts as they are."""
+"""Metadata of terms that were fitted on composed texts; 0.2.0 took texts as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ class Terms:
         frame = pl.DataFrame({"term": self.names, "idf": self.idf_T})
         frame.write_parquet(folder / _TERMS, metadata=self._metadata)
         content = asdict(self.settings)
-        if not self.settings.characters:  # earlier versions, which do not know it, can open the file
+        if not self.settings.characters:  # 0.2.0, which does not know it, can open the file
             del content["characters"]
         (folder / _SETTINGS).write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.chain.context import Context
 from xc_core.classifiers import LabelTables, TableHead, TablesWriter, foreseen_rows
 from xc_core.cluster import Clusters
@@ -101,7 +101,7 @@ def run(context: Context[ClassifierSettings]) -> None:
 
 def _learnt(context: Context[ClassifierSettings], corpus: Corpus, trained: TrainedEncoder) -> Learnt:
     """Return what the rows learn from, and what their encoder learnt from if earlier rows had the same one."""
-    learnt, encoder = Learnt.of(corpus), artifacts.read_manifest(context.inputs["encoder"]).digest()
+    learnt, encoder = Learnt.of(corpus), manifests.read_manifest(context.inputs["encoder"]).digest()
     if not trained.was_trained or artifacts.read_made(context.previous).depends.get("encoder") != encoder:
         return learnt
     with suppress(XCError):

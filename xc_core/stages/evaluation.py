@@ -170,7 +170,7 @@ def _measure_blocks(
 def _learnt_from(
     corpus: Corpus, trained: TrainedEncoder, tables: LabelTables, fusion: FittedFusion, scores: tuple[str, ...]
 ) -> LearntFrom:
-    """Return what each part of the model learnt from; what older artefacts do not record follows from the corpus."""
+    """Return what each part of the model learnt from; for a part that was not trained it follows from the corpus."""
     rows = TrainedOn.of(corpus, validation=tables.folds[-1].refit)
     return LearntFrom(
         encoder=TrainedOn.read(trained.history, TrainedOn.of(corpus, validation=False)),

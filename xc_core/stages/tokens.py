@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xc_core.artifacts import MADE, MANIFEST, Made, read_made, read_manifest, verify
+from xc_core.artifacts import MADE, Made, read_made, verify
 from xc_core.chain.context import Context
 from xc_core.chain.dataset import TokensConfig
 from xc_core.chain.extension import EXTENDED_FROM
@@ -14,6 +14,7 @@ from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised, extend_tokens, store_name, write_tokens
 from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, XCError, bare
 from xc_core.linked import link_files
+from xc_core.manifests import MANIFEST, read_manifest
 from xc_core.pretrained import FROM_CORPUS, tokenizer_part
 
 

@@ -56,9 +56,11 @@ class Bank:
         return vectors_ND
 
     def load(self, rows_ND: Tensor) -> None:
-        """Restore saved vectors, if they are kept; earlier versions saved zeros behind those of label texts too."""
+        """Restore saved vectors, if they are kept; raises ValueError for those of another shape."""
+        if self.kept and rows_ND.shape != self.rows_ND.shape:
+            raise ValueError(f"vectors of shape {tuple(rows_ND.shape)} instead of {tuple(self.rows_ND.shape)}")
         if self.kept:
-            self.rows_ND.copy_(rows_ND[:, : self.rows_ND.shape[1]])
+            self.rows_ND.copy_(rows_ND)
 
 
 Write = Callable[[I64, Tensor], None]

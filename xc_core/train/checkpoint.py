@@ -21,10 +21,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from xc_core import artifacts
+from xc_core import artifacts, manifests
 from xc_core.devices import CPU
 from xc_core.distributed import ALONE, World
-from xc_core.errors import XCError
+from xc_core.errors import OLDEST_RELEASE, CorruptError, XCError
 from xc_core.progress import report
 from xc_core.train.state import History, Position, Task
 
@@ -83,7 +83,7 @@ class Checkpoints:
         self.wait()
         started = time.monotonic()
         first = not self._links or not task.tables() or sum(self._bytes[1:]) > self._bytes[0]
-        previous = "" if first else artifacts.read_manifest(self._links[-1]).digest()
+        previous = "" if first else manifests.read_manifest(self._links[-1]).digest()
         folder = self.folder if first else self.folder / f"{len(self._links):04d}"
         state = {"fingerprint": self.fingerprint, "position": asdict(position), "task": task.name}
         contents = {_HISTORY: asdict(history), _POSITION: state | ({"after": previous} if previous else {})}
@@ -117,7 +117,7 @@ class Checkpoints:
             table.changed_L.zero_()
 
     def _record_link(self, folder: Path, started: float) -> None:
-        bytes_ = artifacts.read_manifest(folder).bytes
+        bytes_ = manifests.read_manifest(folder).bytes
         self._bytes = [bytes_] if folder == self.folder else [*self._bytes, bytes_]
         self._saved, self._cost = time.monotonic(), time.monotonic() - started
 
@@ -164,9 +164,15 @@ class Checkpoints:
             return Position(), History()
         self._links, self._bytes = [self.folder], [manifest.bytes]
         self._follow_links(task, manifest.digest())
-        has_all_rows, last = _load_chain(task, self._links), self._links[-1]
-        if has_all_rows:
-            self._links = []
+        last = self._links[-1]
+        try:
+            _load_chain(task, self._links)
+        except (KeyError, ValueError) as error:
+            raise CorruptError(
+                f"a checkpoint that does not fit this version, {self.folder} ({error})",
+                expected=f"what {OLDEST_RELEASE} or a later version wrote",
+                do="delete the folder, then run the same command again: the training starts from the beginning",
+            ) from error
         position = Position(**_position(last)["position"])
         report(f"{task.name}: resuming at epoch {position.epoch}, batch {position.batch} (step {position.step})")
         return position, History(**json.loads((last / _HISTORY).read_text("utf-8")))
@@ -245,11 +251,8 @@ def _gather_parts(world: World, parts: Iterator[Tensors]) -> Iterator[Tensors]:
         yield from (p for p in world.to_first(part) if p is not None)
 
 
-def _load_chain(task: Task, links: list[Path]) -> bool:
-    """Put the rows of all ``links`` into the task's tables, in order, and load the rest from the last one.
-
-    Return True for a checkpoint from before there were chains: it has all rows among the rest.
-    """
+def _load_chain(task: Task, links: list[Path]) -> None:
+    """Put the rows of all ``links`` into the task's tables, in order, and load the rest from the last one."""
     tensors = load_file(links[-1] / _STATE)
     for prefix, table in task.tables().items():
         if f"{prefix}mean/steps" in tensors:
@@ -269,4 +272,3 @@ def _load_chain(task: Task, links: list[Path]) -> bool:
         table.changed_L.zero_()
     per_row = {f"{p}{name}": value for p, table in task.tables().items() for name, value in table.per_row().items()}
     task.load(per_row | tensors)
-    return not per_row.keys().isdisjoint(tensors)

@@ -62,6 +62,15 @@ class TrialRecord:
     why: str = ""
     folder: str = ""
 
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> TrialRecord:
+        """Return the record of a trial as it was stored; fields that only a later version knows are ignored.
+
+        Raises KeyError, ValueError or TypeError for other content.
+        """
+        values = {f.name: content[f.name] for f in fields(cls) if f.name in content}
+        return cls(**{**values, "state": TrialOutcome(content["state"]), "taken": tuple(content["taken"])})
+
     @property
     def ended(self) -> bool:
         """True if it is not tried again."""
@@ -83,7 +92,7 @@ class StudyRecord:
     metric: str
     """The metric in words."""
     origin: Mapping[str, str]
-    """Machine, date, commit, and files that differ from it (not in older records), of the first start."""
+    """Machine, date, commit, and files that differ from it, of the first start."""
     trials: tuple[TrialRecord, ...] = ()
     importances: Mapping[str, float] = field(default_factory=dict)
     """Share of the variance of the objective that each setting explains; empty if there are few trials."""
@@ -129,7 +138,7 @@ class StudyRecord:
         path = record_file(folder)
         try:
             content = json.loads(path.read_text("utf-8"))
-            trials = tuple(_trial(trial) for trial in content.pop("trials"))
+            trials = tuple(TrialRecord.of(trial) for trial in content.pop("trials"))
             record = cls(**content, trials=trials)
             _ = record.dataset, record.origin["date"]  # by which MLflow finds its run
             return record
@@ -139,12 +148,6 @@ class StudyRecord:
             raise CorruptError(
                 f"an unreadable {path} ({error})", expected="what xc tune wrote", do="run the same xc tune again"
             ) from error
-
-
-def _trial(content: dict[str, Any]) -> TrialRecord:
-    names = {f.name for f in fields(TrialRecord)}
-    values = {name: value for name, value in content.items() if name in names}
-    return TrialRecord(**{**values, "state": TrialOutcome(values["state"]), "taken": tuple(values["taken"])})
 
 
 def study_folder(workspace: Workspace, dataset: str, name: str) -> Path:

@@ -318,7 +318,7 @@ def _recorded(frozen: Any, seconds: float) -> TrialRecord | None:
         return TrialRecord(
             number=frozen.number, state=TrialOutcome.STOPPED, values=frozen.params, why="killed", seconds=seconds
         )
-    return TrialRecord(**{**stored, "state": TrialOutcome(stored["state"]), "taken": tuple(stored["taken"])})
+    return TrialRecord.of(stored)
 
 
 def _line(record: TrialRecord, tuning: Tuning) -> str:
