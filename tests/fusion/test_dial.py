@@ -162,10 +162,17 @@ def test_a_score_that_tells_nothing_has_no_dial() -> None:
     assert fit_dial(Shortlist.ranked(ids, np.zeros_like(scores)), truth, weights, 0.0) is None
 
 
-@pytest.mark.parametrize(("cost", "expected"), [(0.0, 0.0), (0.1, 0.1), (1.0, 0.2), (2.0, 0.4), (50.0, 0.4)])
-def test_the_default_is_the_last_position_before_p_falls_by_more_than_the_cost(cost: float, expected: float) -> None:
-    figures = [50.0, 50.5, 49.0, 48.4, 49.5]
-    assert _default_tail([DialFigures(at / 10, own, 0, 0) for at, own in enumerate(figures)], cost) == expected
+@pytest.mark.parametrize(("cost", "expected"), [(0.0, 0.0), (0.1, 0.1), (1.0, 0.2), (2.0, 0.3), (50.0, 0.3)])
+def test_the_default_has_the_most_psp_before_p_falls_by_more_than_the_cost(cost: float, expected: float) -> None:
+    """Later positions may have less of both: a cost that gains nothing is not paid."""
+    figures = [(50.0, 30.0), (50.5, 30.1), (49.0, 31.0), (48.4, 32.0), (48.2, 32.0), (49.5, 31.9)]
+    positions = [DialFigures(at / 10, p_at_1, 0, psp) for at, (p_at_1, psp) in enumerate(figures)]
+    assert _default_tail(positions, cost) == expected
+
+
+def test_a_position_behind_a_fall_is_not_the_default() -> None:
+    positions = [DialFigures(0.0, 50, 0, 30), DialFigures(0.1, 40, 0, 31), DialFigures(0.2, 50, 0, 32)]
+    assert _default_tail(positions, 1.0) == 0.0
 
 
 def test_a_cost_moves_the_default() -> None:

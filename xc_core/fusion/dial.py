@@ -9,6 +9,7 @@ Files: ``log_weights.npy``, log w of each label; the rest is in ``fusion.json``.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,9 +112,9 @@ def fit_dial(
 ) -> tuple[Dial, list[dict[str, float]]] | None:
     """Return the dial for documents that the fusion has not seen, and its figures at each position; or None.
 
-    ``short`` has all their candidates with fused scores, ``truth`` their positives. ``default`` is the last position
-    up to which P@1 is at most ``cost`` points below that of position 0; it is 0 if ``cost`` is 0. None if the fused
-    score does not tell positives from negatives, as for a few documents.
+    ``short`` has all their candidates with fused scores, ``truth`` their positives. ``default`` is the position
+    with the highest PSP@5 among those up to which P@1 is at most ``cost`` points below that of position 0; it is 0 if
+    ``cost`` is 0. None if the fused score does not tell positives from negatives, as for a few documents.
     """
     filled_NK = short.ids_NK != PAD_ID
     positive_NK = truth.contains(np.arange(len(short))[:, None], short.ids_NK)
@@ -136,12 +137,15 @@ def checked(value: float, name: str = "tail", expected: str = "a number from 0 (
 
 
 def _default_tail(positions: list[DialFigures], cost: float) -> float:
-    """Return the last position before P@1 falls more than ``cost`` points below that of the first."""
+    """Return the position with the highest PSP@5 before P@1 falls more than ``cost`` points below that of the first.
+
+    Of equal ones it is the first.
+    """
     if not cost:
         return 0.0
     floor = positions[0].P_at_1 - cost
-    fallen = [i for i, position in enumerate(positions) if position.P_at_1 < floor]
-    return positions[(fallen[0] if fallen else len(positions)) - 1].tail
+    allowed = takewhile(lambda position: position.P_at_1 >= floor, positions)
+    return max(allowed, key=lambda position: position.PSP_at_5).tail
 
 
 def _measure(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> DialFigures:
