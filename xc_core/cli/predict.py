@@ -42,6 +42,7 @@ _MAX_LINES: Final = 100_000
     "--min-probability",
     type=Number(),
     default=0.0,
+    show_default=True,
     metavar="P",
     help="Leave out labels that are less likely to be right, from 0 to 1; a text may have none left.",
 )
