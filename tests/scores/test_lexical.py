@@ -190,6 +190,23 @@ def test_more_branches_than_a_node_has_labels_train_a_tree(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_end_of_the_process_while_output_is_discarded_says_where_it_was(ends: bool) -> None:
+    """omikuji's message was lost, and the shell showed a signal at most."""
+    script = f"""
+import faulthandler, os
+from xc_core.scores.lexical import quiet
+with quiet():
+    print("discarded")
+    os.abort() if {ends} else None
+print("after", faulthandler.is_enabled())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "discarded" not in done.stdout + done.stderr
+    assert done.stdout == ("" if ends else "after False\n")
+    assert ("Fatal Python error: Aborted" in done.stderr) is ends
+
+
 @pytest.mark.parametrize("at_once", [1, 7, 2_048])
 def test_a_training_file_has_the_numbers_that_scikit_learn_writes(
     at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ Files: those of ``terms``; ``tree0/``, ``tree1/``, ..., one tree each as omikuji
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import sys
@@ -303,16 +304,24 @@ def _one_thread(tree: Any) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Discard stdout and stderr of the process: omikuji logs to one and draws progress bars on the other."""
+    """Discard stdout and stderr of the process: omikuji logs to one and draws progress bars on the other.
+
+    If omikuji ends the process, where it was is written to the real stderr: it would end without a word.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     saved = [os.dup(number) for number in (1, 2)]
     devnull = os.open(os.devnull, os.O_WRONLY)
+    reports = not faulthandler.is_enabled()
     try:
         for number in (1, 2):
             os.dup2(devnull, number)
+        if reports:
+            faulthandler.enable(saved[1], all_threads=False)
         yield
     finally:
+        if reports:
+            faulthandler.disable()
         for number, descriptor in zip((1, 2), saved, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
