@@ -78,6 +78,7 @@ def _parsed(text: str) -> tuple[Manifest, str]:
     content = json.loads(text)
     files = {_checked_name(name): MappingProxyType(_checked_entry(entry)) for name, entry in content["files"].items()}
     manifest = Manifest(str(content["kind"]), MappingProxyType(files), content["format"])
+    manifest.digest()  # raises UnicodeEncodeError for half a character, which JSON may have
     return manifest, content.get(_CHECKSUM, "")
 
 
