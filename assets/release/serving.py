@@ -44,10 +44,8 @@ class Labels(PythonModel):  # type: ignore[misc,unused-ignore]
         tail = float(given.get("tail", OWN_TAIL))
         position, least = None if tail == OWN_TAIL else tail, float(given.get("min_probability", 0.0))
         found = self.predictor.predict(list(model_input), int(given.get("k", 5)), position, least)
-        return [
-            [Label(**{name: getattr(label, name) for name in Label.model_fields}).model_dump() for label in row]  # type: ignore[misc]
-            for row in found
-        ]
+        rows = [[Label.model_validate(label, from_attributes=True) for label in row] for row in found]
+        return [[label.model_dump() for label in row] for row in rows]  # type: ignore[misc]
 
 
 set_model(Labels())

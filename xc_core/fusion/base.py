@@ -17,7 +17,7 @@ import numpy as np
 from xc_core import artifacts
 from xc_core.errors import OLDEST_RELEASE, ConfigError, CorruptError, MissingError, UsageError, nearest
 from xc_core.fusion.derived import derived
-from xc_core.fusion.dial import Dial, checked
+from xc_core.fusion.dial import Dial, checked, checked_probability
 from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
@@ -246,7 +246,7 @@ class FittedFusion:
 
         Raises UsageError for a ``least`` outside 0 to 1, or above 0 if the fusion has no dial.
         """
-        if not checked(least, "min_probability", "a number from 0 to 1"):
+        if not checked_probability(least):
             return short
         probability_NK = self.probabilities(short, tail)
         if probability_NK is None:

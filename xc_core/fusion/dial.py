@@ -129,8 +129,17 @@ def fit_dial(
     return replace(dial, default=default), [asdict(position) for position in positions]
 
 
-def checked(value: float, name: str = "tail", expected: str = "a number from 0 (best P@k) to 1 (best PSP@k)") -> float:
-    """Return ``value``, by default a position of the dial; raise UsageError unless it is a number from 0 to 1."""
+def checked(tail: float) -> float:
+    """Return ``tail``; raise UsageError unless it is a number from 0 to 1."""
+    return _from_0_to_1("tail", tail, "a number from 0 (best P@k) to 1 (best PSP@k)")
+
+
+def checked_probability(least: float) -> float:
+    """Return ``least``, a bound on probabilities; raise UsageError unless it is a number from 0 to 1."""
+    return _from_0_to_1("min_probability", least, "a number from 0 to 1")
+
+
+def _from_0_to_1(name: str, value: float, expected: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise UsageError(f"{name} {value!r}", expected=expected, do="fix the number")
     return float(value)

@@ -5,9 +5,7 @@ Questions that share a pass may differ in k, dial and filters. They share the en
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -130,14 +128,11 @@ def _answer(predictor: Predictor, scored: _Scored, question: Question) -> list[l
     turned_NK = fusion.turned(scored.ids_NK, scored.fused_NK, question.tail)
     allowed_ids_NK = np.where(_allowed(scored.ids_NK, question), scored.ids_NK, np.int32(PAD_ID))
     ranked = fusion.likely(Shortlist.ranked(allowed_ids_NK, turned_NK), question.min_probability, question.tail)
-    short = ranked.top(question.k)
-    probability_NK = fusion.probabilities(short, question.tail)
-    answers = []
-    for row, ids in enumerate(short.ids_NK):
-        labels_K = ids[ids != PAD_ID].astype(np.int64)
-        known = repeat(None) if probability_NK is None else probability_NK[row].tolist()
-        answers.append(_explained_labels(predictor, scored, turned_NK, row, labels_K, known))
-    return answers
+    probability_NK = fusion.probabilities(Shortlist(scored.ids_NK, turned_NK), question.tail)
+    return [
+        _explained_labels(predictor, scored, turned_NK, probability_NK, row, ids[ids != PAD_ID].astype(np.int64))
+        for row, ids in enumerate(ranked.top(question.k).ids_NK)
+    ]
 
 
 def _allowed(ids_NK: I32, question: Question) -> Bool:
@@ -147,21 +142,19 @@ def _allowed(ids_NK: I32, question: Question) -> Bool:
 
 
 def _explained_labels(
-    predictor: Predictor, scored: _Scored, turned_NK: F32, row: int, labels_K: I64, known: Iterable[float | None]
+    predictor: Predictor, scored: _Scored, turned_NK: F32, probability_NK: F32 | None, row: int, labels_K: I64
 ) -> list[Explained]:
-    """Return the labels of one text, which are in the order of ``labels_K``, with their reasons.
-
-    ``known`` has their probabilities.
-    """
+    """Return the labels of one text, which are in the order of ``labels_K``, with their reasons."""
     fusion, ids, values_KF = predictor.ranker.fusion, scored.ids_NK[row], scored.values_NKF[row]
     places = {label: place for place, label in enumerate(ids.tolist())}
     places_K = np.array([places[label] for label in labels_K.tolist()], np.int64)
     added = _added(fusion, values_KF[places_K])
     ranks_KF = _ranks(values_KF[ids != PAD_ID], values_KF[places_K])
     fused_K, scores_K = scored.fused_NK[row, places_K].tolist(), turned_NK[row, places_K].tolist()
+    chances_K = [None] * len(labels_K) if probability_NK is None else probability_NK[row, places_K].tolist()
     labels = []
-    columns = (labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), added, fused_K, scores_K, known)
-    for label, label_values, ranks, adds, fused, score, probability in zip(*columns, strict=False):  # holes come last
+    columns = (labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), added, fused_K, scores_K, chances_K)
+    for label, label_values, ranks, adds, fused, score, probability in zip(*columns, strict=True):
         reasons = tuple(
             Reason(name, value, rank, adds.get(name))
             for name, value, rank in zip(fusion.names, label_values, ranks, strict=True)

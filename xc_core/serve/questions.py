@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xc_core.errors import UsageError, nearest, preview, shown
-from xc_core.fusion.dial import checked
+from xc_core.fusion.dial import checked, checked_probability
 from xc_core.infer.explained import NOTHING, Question
 from xc_core.serve.limits import Limits
 from xc_core.serve.models import Served
@@ -144,7 +144,7 @@ def _tail(tail: float | None, served: Served) -> float | None:
 
 
 def _min_probability(least: float, served: Served) -> float:
-    if checked(least, "min_probability", "a number from 0 to 1") and not served.has_dial:
+    if checked_probability(least) and not served.has_dial:
         raise _no_dial("min_probability", least)
     return least
 
