@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.serve.conftest import Running
+from xc_core.infer.explained import Explained
 from xc_core.serve.meters import Meters
 from xc_core.serve.models import Refusal
 
@@ -51,3 +52,14 @@ def test_each_path_has_the_seconds_of_its_requests(running: Running) -> None:
     counts = {path: running.metric(f'xc_request_seconds_count{{path="{path}"}}') for path in ("/predict", "/ready")}
     assert counts == {"/predict": 2, "/ready": 1}
     assert 0 < running.metric('xc_request_seconds_sum{path="/predict"}') < 60
+
+
+def test_the_largest_probability_of_each_text_counts_wherever_the_dial_put_its_label() -> None:
+    def label(probability: float | None) -> Explained:
+        return Explained(0, "u", "t", 1.0, probability, (), None, 0.0)
+
+    meters = Meters()
+    meters.answered([[label(0.25), label(0.75), label(0.5)], [], [label(None)]])
+    found = read(meters)
+    assert (found["xc_largest_probability_count"], found["xc_largest_probability_sum"]) == (1, 0.75)
+    assert found["xc_texts_without_label_total"] == 1, "a model without probabilities gives labels all the same"
