@@ -76,8 +76,13 @@ def extended(vectors_ND: F32, last: float) -> F32:
     return np.concatenate([vectors_ND, np.full((len(vectors_ND), 1), last, np.float32)], axis=1)
 
 
-_BITS: Final = np.int32(0x7FFFFFFF)
-"""All bits of a float32 except its sign."""
+def in_order(bits: Any) -> Any:
+    """Return integers in the order of the numbers whose bits are given as signed integers of the same size.
+
+    Bits of a negative number fall as it rises, so all but the sign are inverted. Of its own result it gives the bits.
+    """
+    sign = bits.itemsize * 8 - 1
+    return bits ^ ((bits >> sign) & ((1 << sign) - 1))
 
 
 def _keys(ids_NK: Array, scores_NK: F32) -> I64:
@@ -87,14 +92,15 @@ def _keys(ids_NK: Array, scores_NK: F32) -> I64:
     where a larger number of bits is a lower score. Lower half: the inverted id. NaN counts as the lowest score.
     """
     bits_NK = np.where(np.isnan(scores_NK), np.int32(-1), (scores_NK + np.float32(0)).view(np.int32))  # -0 + 0 is 0
-    order_NK = bits_NK ^ ((bits_NK >> 31) & _BITS)
-    return np.asarray((order_NK.astype(np.int64) << 32) | (~ids_NK.astype(np.int32, copy=False)).view(np.uint32))
+    return np.asarray(
+        (in_order(bits_NK).astype(np.int64) << 32) | (~ids_NK.astype(np.int32, copy=False)).view(np.uint32)
+    )
 
 
 def _from_keys(keys_NK: I64) -> tuple[I32, F32]:
     """Return ids and scores of ``_keys``."""
     order_NK = (keys_NK >> 32).astype(np.int32)
-    return (~keys_NK).astype(np.int32), (order_NK ^ ((order_NK >> 31) & _BITS)).view(np.float32)
+    return (~keys_NK).astype(np.int32), in_order(order_NK).view(np.float32)
 
 
 def among(ids_NK: I32, known_NM: I32) -> Bool:

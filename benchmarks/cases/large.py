@@ -13,6 +13,7 @@ from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
 from benchmarks.world import World
 from xc_core.ann import Both, Exact, recall
+from xc_core.devices import Device
 from xc_core.shapes import F32, Shortlist
 
 _LABELS: Final = 118_000
@@ -36,7 +37,9 @@ def large_search(world: World) -> list[Row]:
     labels, queries = clustered(_LABELS, 1), clustered(_QUERIES, 2)
     exact, flat = Exact().build(labels), faiss.IndexFlatIP(_WIDTH)
     flat.add(labels)
-    left, right, out = torch.from_numpy(queries), torch.from_numpy(labels), torch.empty(_QUERIES, _BLOCK)
+    name, kind = ("bf16", torch.bfloat16) if Device.chosen().multiplies_bf16() else ("fp32", torch.float32)
+    left, right = torch.from_numpy(queries).to(kind), torch.from_numpy(labels).to(kind)
+    out = torch.empty(_QUERIES, _BLOCK, dtype=kind)
 
     def products() -> None:
         for block in torch.split(right, _BLOCK):
@@ -52,7 +55,7 @@ def large_search(world: World) -> list[Row]:
     what = f"{_K} best of {_LABELS:,} labels"
     return [
         compare(f"{what}, {_QUERIES} queries", batch, "faiss IndexFlatIP", lambda: flat.search(queries, _K)),
-        compare(f"{what}, {_QUERIES} queries", batch, "products alone (floor)", products),
+        compare(f"{what}, {_QUERIES} queries", batch, f"products in {name} alone (floor)", products),
         compare(
             f"{what}, 1 query", lambda: graph.search(next(our_queries), _K), "exact",
             lambda: exact.search(next(their_queries), _K), rounds=50, note=note,

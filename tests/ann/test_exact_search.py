@@ -28,8 +28,8 @@ def test_exact_search_equals_a_full_sort_with_ties_by_id(data: st.DataObject) ->
     vectors = random.integers(0, most + 1, (labels, 3)).astype(np.float32)
     queries = random.integers(-1, 2, (data.draw(st.integers(0, 9)), 3)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "_LABELS", data.draw(st.sampled_from([5, 16, 1000])))
-        patch.setattr(exact, "_QUERIES", data.draw(st.sampled_from([1, 4, 256])))
+        patch.setattr(exact, "LABELS", data.draw(st.sampled_from([5, 16, 1000])))
+        patch.setattr(exact, "QUERIES", data.draw(st.sampled_from([1, 4, 256])))
         patch.setattr(exact, "_ONE_BY_FAISS", data.draw(st.sampled_from([0, 1000])))
         found = Exact().build(vectors).search(queries, k)
     assert found.ids_NK.shape == (len(queries), k)

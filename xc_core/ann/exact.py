@@ -1,8 +1,8 @@
 """Exact search by blocked matrix products: the reference for all other indexes, and the fastest for many queries.
 
-The scores of a block of labels are computed into a buffer that is used again. Only the maximum of each 8 scores is
-compared with the k-th best score so far; the 8 are read only if it is larger. On a card whole blocks are ranked, on a
-copy of the vectors there; blocks are copied in turn if the card cannot keep all.
+The scores of a block of labels are computed into a buffer that is used again, in bf16 first where that is faster
+(``rounded``). On a card whole blocks are ranked, on a copy of the vectors there; blocks are copied in turn if the card
+cannot keep all.
 """
 
 from __future__ import annotations
@@ -18,28 +18,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.ann import rounded
 from xc_core.ann.base import INDEXES, HasExactly, HasExtended, Index, IndexPart, checked
+from xc_core.ann.blocks import LABELS, QUERIES, buffer, updated
 from xc_core.devices import Device, put
-from xc_core.shapes import F32, I64, Computed, Shortlist, Vectors, spans
+from xc_core.shapes import F32, Computed, Shortlist, Vectors, spans
 
 _FAISS: Final[Any] = faiss  # its type hints miss what is used here
 _ONE_BY_FAISS: Final = 20_000
 """Largest number of labels that faiss compares with one query. It uses one thread; above, torch uses all it has."""
-_QUERIES: Final = 256
-_LABELS: Final = 16_384
-"""A block of scores has 256 x 16,384 x 4 bytes = 16 MB, about the size of a cache."""
 _CARD_QUERIES: Final = 4096
 _CARD_LABELS: Final = 1 << 17
 """A block of scores on a card has 4,096 x 131,072 x 4 bytes = 2 GiB (a guess): few launches, and it always fits."""
-_GROUP: Final = 8
-"""Scores of which one maximum is kept (docs/lab-notes/2026-11-23-exact-search-of-few-labels.md)."""
 _CARD_GROUP: Final = 32
 """The same on a card: 16 to 32 were fastest there."""
 _CARD_GROUPS: Final = 4
 """Groups per label that is searched, at least, on a card (a guess): with few groups ``topk`` is as fast."""
-_SMALLEST: Final = np.finfo(np.float32).min
-_Hits = tuple[I64, I64, F32]
-"""Query, column and score of M scores in a block."""
 
 
 class ExactIndex(HasExactly, HasExtended):
@@ -66,13 +60,25 @@ class ExactIndex(HasExactly, HasExtended):
             return Shortlist.nothing(0).top(k)
         if not self.device.is_cpu:
             return self._search_on_card(query_BD, k)
-        queries = torch.from_numpy(query_BD)
         with torch.inference_mode():
-            rows_at_once = len(queries) if isinstance(self.vectors_LD, Computed) else _QUERIES
-            parts = [
-                self._search_blocks(queries[rows], min(k, self.size)) for rows in spans(len(queries), rows_at_once)
-            ]
-        return Shortlist.stack(list(chain.from_iterable(parts))).top(k)
+            return self._search_many(query_BD, min(k, self.size)).top(k)
+
+    def _search_many(self, query_BD: F32, k: int) -> Shortlist:
+        """Return the k best labels of each query; k is at most the number of labels."""
+        if not rounded.pays(self.vectors_LD, len(query_BD), k, self.device):
+            return self._search_products(query_BD, k)
+        found, certain_B = rounded.search(self.vectors_LD, query_BD, k)
+        if not certain_B.all():
+            better = self._search_products(query_BD[~certain_B], k)
+            found.ids_NK[~certain_B], found.scores_NK[~certain_B] = better.ids_NK, better.scores_NK
+        return found
+
+    def _search_products(self, query_BD: F32, k: int) -> Shortlist:
+        """Return the k best labels of each query by products in fp32."""
+        queries = torch.from_numpy(query_BD)
+        rows_at_once = len(queries) if isinstance(self.vectors_LD, Computed) else QUERIES
+        parts = [self._search_blocks(queries[rows], k) for rows in spans(len(queries), rows_at_once)]
+        return Shortlist.stack(list(chain.from_iterable(parts)))
 
     def _search_one(self, query_1D: F32, k: int) -> Shortlist:
         """Return the k best labels of one query. faiss compares as fast as the memory is read, so one call is best.
@@ -89,7 +95,7 @@ class ExactIndex(HasExactly, HasExtended):
 
     def _rank_all_scores(self, query_D: F32, k: int) -> Shortlist:
         """Return the k best labels of one query by all scores, with as many threads as torch has."""
-        step = _LABELS if isinstance(self.vectors_LD, Computed) else self.size
+        step = LABELS if isinstance(self.vectors_LD, Computed) else self.size
         blocks = (torch.from_numpy(self.vectors_LD[labels]) for labels in spans(self.size, step))
         scores_L = torch.cat([torch.mv(block_UD, torch.from_numpy(query_D)) for block_UD in blocks]).numpy()
         ids_M = np.flatnonzero(scores_L >= np.partition(scores_L, -k)[-k])
@@ -101,18 +107,15 @@ class ExactIndex(HasExactly, HasExtended):
 
         A block of labels is read once for all of these queries.
         """
-        blocks = torch.split(queries_BD, _QUERIES)
-        best_by_block = [Shortlist.nothing(len(block)) for block in blocks]
-        buffer = torch.empty(len(blocks[0]), -(-min(_LABELS, self.size) // _GROUP) * _GROUP)
-        for labels in spans(self.size, _LABELS):
+        blocks = torch.split(queries_BD, QUERIES)
+        best = [Shortlist.nothing(len(block)) for block in blocks]
+        scores = buffer(len(blocks[0]), min(LABELS, self.size), torch.float32)
+        for labels in spans(self.size, LABELS):
             block_UD = torch.from_numpy(self.vectors_LD[labels])
-            for number, (query_BD, best) in enumerate(zip(blocks, best_by_block, strict=True)):
-                scores_BU = buffer[: len(query_BD)]
-                torch.mm(query_BD, block_UD.T, out=scores_BU[:, : len(block_UD)])
-                scores_BU[:, len(block_UD) :] = -torch.inf
-                limit_B = best.scores_NK[:, k - 1] if best.k == k else None
-                best_by_block[number] = _merge(best, _candidates(scores_BU, k, limit_B), labels.start, k)
-        return best_by_block
+            best = [
+                updated(own, block, block_UD, labels.start, k, scores) for own, block in zip(best, blocks, strict=True)
+            ]
+        return best
 
     @cached_property
     def _device_vectors(self) -> Tensor:
@@ -202,40 +205,6 @@ def _grouped_topk(scores_BU: Tensor, k: int) -> tuple[Tensor, Tensor]:
     inside_BWK = groups_BWG.gather(2, chosen_BK.unsqueeze(1).expand(-1, _CARD_GROUP, -1))
     values, position_BK = inside_BWK.flatten(1).topk(k, dim=1)
     return values, position_BK // k * groups + chosen_BK.gather(1, position_BK % k)
-
-
-def _candidates(scores_BU: Tensor, k: int, limit_B: F32 | None) -> _Hits:
-    """Return query (rising), column and score of all scores above ``limit_B``, the k-th best score of each query.
-
-    Without a limit: all scores that may be among the k best of the block. The k-th largest group maximum is a bound for
-    them, because k groups reach it. With G groups, a group has every G-th column.
-    """
-    groups_BWG = scores_BU.view(len(scores_BU), _GROUP, -1)
-    maxima_BG = groups_BWG.amax(1).numpy()
-    if limit_B is None:
-        limit_B = np.full(len(scores_BU), _SMALLEST)
-        if maxima_BG.shape[1] >= k:
-            least_B = np.partition(maxima_BG, -k, axis=1)[:, -k]
-            limit_B = np.maximum(np.nextafter(least_B, np.float32(-np.inf)), limit_B)
-    query_M, group_M = np.divmod(np.flatnonzero(maxima_BG > limit_B[:, None]), maxima_BG.shape[1])
-    values_MW = groups_BWG.numpy()[query_M, :, group_M]
-    above_M = np.flatnonzero(values_MW > limit_B[query_M, None])
-    row_M, offset_M = np.divmod(above_M, _GROUP)
-    return query_M[row_M], group_M[row_M] + offset_M * maxima_BG.shape[1], values_MW.ravel()[above_M]
-
-
-def _merge(best: Shortlist, hits: _Hits, start: int, k: int) -> Shortlist:
-    """Return the k best of ``best`` and of the scores found in the block of labels that begins at ``start``."""
-    query_M, column_M, value_M = hits
-    if not len(query_M):
-        return best
-    count_B = np.bincount(query_M, minlength=len(best))
-    place_M = best.k + np.arange(len(query_M)) - np.repeat(np.cumsum(count_B) - count_B, count_B)
-    padded = best.top(best.k + int(count_B.max()))
-    ids, scores = padded.ids_NK.copy(), padded.scores_NK.copy()
-    ids[query_M, place_M], scores[query_M, place_M] = column_M + start, value_M
-    merged = Shortlist.ranked(ids, scores)
-    return merged.top(min(k, merged.k))
 
 
 @INDEXES.register("exact")
