@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -16,6 +17,8 @@ from assets.worker import GRACE_SECONDS, PARENT, REASON
 
 HOST_TAG: Final = "xc/host"
 """Run tag: the machine on which the process of the run was started."""
+PID_TAG: Final = "xc/pid"
+"""Run tag: the process that executes a run itself, without a launcher."""
 _EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
 """Exit codes of errors with a message: the command would fail again in the same way. 75, busy, passes by itself."""
 _STOPS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -25,6 +28,11 @@ _COLD_STARTS: Final = 2
 """Stages of a run that start Python themselves; the libraries for forks are imported while the last of them runs."""
 Started = subprocess.Popen[bytes] | forked.Forked
 """A process, both kinds with the same methods."""
+
+
+def own_tags() -> dict[str, str]:
+    """Return the tags of a run that this process executes: if it is killed, the run is marked as failed."""
+    return {HOST_TAG: socket.gethostname(), PID_TAG: str(os.getpid())}
 
 
 class ProcessFailedError(Exception):

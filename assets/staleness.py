@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.dagster_internals import LAUNCHED_BY
+from assets.dagster_internals import LAUNCHED_BY, MAX_RETRIES
 from assets.partitions import experiment_key, partitions_of
+from assets.processes import own_tags
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.status import Status
 from xc_core.chain.workspace import Workspace
@@ -100,10 +101,10 @@ def partition_states(workspace: Workspace) -> list[PartitionState]:
 
 
 def report(instance: dg.DagsterInstance, states: list[PartitionState]) -> None:
-    """Record states as results of the check ``up_to_date``, in one short run.
+    """Record states as results of the check ``up_to_date``, in one short run of this process.
 
     Dagster 1.13 can store only one result per partition outside of runs: its table of check results has one row for
-    each run and partition.
+    each run and partition. A run whose process is killed is not retried: the sensor's next tick reports the same.
     """
 
     @dg.op(name="report", out={})
@@ -115,7 +116,8 @@ def report(instance: dg.DagsterInstance, states: list[PartitionState]) -> None:
         _report()
 
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    _job.execute_in_process(run_config=quiet, instance=instance, tags={LAUNCHED_BY: SENSOR})
+    tags = {LAUNCHED_BY: SENSOR, MAX_RETRIES: "0", **own_tags()}
+    _job.execute_in_process(run_config=quiet, instance=instance, tags=tags)
 
 
 def _status_lines(root: Path) -> str:

@@ -13,10 +13,11 @@ from assets.cards import POOL
 from assets.checks import GATE
 from assets.dagster_internals import PARTITION, holders, was_interrupted
 from assets.partitions import experiment_key
+from assets.processes import own_tags
 from pipelines.definitions import build
 from pipelines.instance import ready
 from pipelines.jobs import compare, prepare, retrain
-from pipelines.launcher import end_lost_runs, own_tags
+from pipelines.launcher import end_lost_runs
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.tables import metrics_table
 from xc_core.errors import RefusedError

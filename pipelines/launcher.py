@@ -18,22 +18,15 @@ import psutil
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 
 from assets.dagster_internals import free_pools
-from assets.processes import HOST_TAG
+from assets.processes import HOST_TAG, PID_TAG
 from xc_core.leftovers import process_of
 
-_PID_TAG: Final = "xc/pid"
-"""Run tag: the process that executes a run itself, without a launcher."""
 _PROCESS_START_TAG: Final = "xc/process_start"
 """Run tag: seconds from the start of the machine to that of the run's process. A change of the clock does not change
 them, but would make the process younger than its first event."""
 _PID: Final = "pid"
 _CLOCK_SECONDS: Final = 5.0
 """The clock may have been set by this much between the start of a process and its first event."""
-
-
-def own_tags() -> dict[str, str]:
-    """Return the tags of a run that this process executes."""
-    return {HOST_TAG: socket.gethostname(), _PID_TAG: str(os.getpid())}
 
 
 def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process | None:
@@ -58,9 +51,9 @@ def _alive(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[psutil.Proc
 
 def _recorded_processes(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
     """Return the id of each process of a run, the first one first, and the time of its last record."""
-    if run.tags.get(_PID_TAG):
+    if run.tags.get(PID_TAG):
         record = instance.get_run_record_by_id(run.run_id)
-        return [(int(run.tags[_PID_TAG]), record.create_timestamp.timestamp() if record else 0.0)]
+        return [(int(run.tags[PID_TAG]), record.create_timestamp.timestamp() if record else 0.0)]
     return _launched_processes(instance, run)
 
 
@@ -117,7 +110,7 @@ class LocalRunLauncher(dg.DefaultRunLauncher):
             message = "The process of an earlier launch is at work, so no other one is started."
             self._instance.report_engine_event(message, context.dagster_run)
             return
-        cleared = {tag: "" for tag in (_PID_TAG, _PROCESS_START_TAG) if tag in context.dagster_run.tags}
+        cleared = {tag: "" for tag in (PID_TAG, _PROCESS_START_TAG) if tag in context.dagster_run.tags}
         self._instance.add_run_tags(context.dagster_run.run_id, {HOST_TAG: socket.gethostname(), **cleared})
         super().launch_run(context)
 

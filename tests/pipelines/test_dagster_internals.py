@@ -28,6 +28,7 @@ def test_tags_and_jobs_have_the_names_that_dagster_gives_them() -> None:
         "WILL_RETRY": tags.WILL_RETRY_TAG,
         "AUTO_RETRY": tags.AUTO_RETRY_RUN_ID_TAG,
         "LAUNCHED_BY": tags.SENSOR_NAME_TAG,
+        "MAX_RETRIES": tags.MAX_RETRIES_TAG,
         "MATERIALIZE": IMPLICIT_ASSET_JOB_NAME,
     }
     ours = {name: value for name, value in vars(dagster_internals).items() if name.isupper() and name[0] != "_"}

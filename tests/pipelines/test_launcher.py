@@ -15,8 +15,8 @@ from dagster._core.events import EngineEventData
 from dagster._core.launcher import LaunchRunContext, WorkerStatus
 
 from assets.dagster_internals import holders
-from assets.processes import HOST_TAG
-from pipelines.launcher import LocalRunLauncher, end_lost_runs, health, own_tags, worker
+from assets.processes import HOST_TAG, own_tags
+from pipelines.launcher import LocalRunLauncher, end_lost_runs, health, worker
 
 STARTED, CANCELING = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING
 

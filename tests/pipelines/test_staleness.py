@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +15,9 @@ import dagster as dg
 import pytest
 
 from assets import staleness
+from assets.dagster_internals import WILL_RETRY
 from assets.staleness import PartitionState, mark, partition_states
+from pipelines.launcher import end_lost_runs
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
@@ -51,6 +56,36 @@ def test_a_state_is_a_warning_for_its_partition_that_stops_nothing() -> None:
     assert (found.asset_key, found.check_name) == (dg.AssetKey("corpus"), "up_to_date")
     assert (found.partition, found.severity, found.blocking) == ("toy", dg.AssetCheckSeverity.WARN, False)
     assert found.metadata["why"] == dg.MetadataValue.text("-")
+
+
+KILLED = """
+import os, signal
+import dagster as dg
+from assets import staleness
+
+class State:
+    @property
+    def evaluation(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+staleness.report(dg.DagsterInstance.get(), [State()])
+"""
+
+
+def test_a_report_whose_process_is_killed_ends_as_failed_and_is_not_retried(tmp_path: Path) -> None:
+    """The code server makes it: a run that nobody ends would be started for ever."""
+    (tmp_path / "dagster.yaml").write_text("run_retries: {enabled: true, max_retries: 1}\n", "utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED], env={**os.environ, "DAGSTER_HOME": str(tmp_path)}, check=False, timeout=120
+    )
+    assert ended.returncode == -signal.SIGKILL
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        (run,) = instance.get_runs()
+        assert run.status is dg.DagsterRunStatus.STARTED
+        assert end_lost_runs(instance) == [run.run_id]
+        (run,) = instance.get_runs()
+        assert run.status is dg.DagsterRunStatus.FAILURE
+        assert run.tags[WILL_RETRY] == "false"
 
 
 # the states of a project
