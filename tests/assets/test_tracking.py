@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import ssl
+import sys
 import tempfile
 import threading
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import mlflow
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -30,6 +32,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.file_utils import local_file_uri_to_path
 from requests import ConnectionError as NoConnection
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
@@ -51,7 +54,7 @@ from assets.tracking import (
     log_stage,
 )
 from tests.artefacts import started
-from tests.assets.conftest import Store
+from tests.assets.conftest import Store, failing
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.history import write_history
@@ -502,6 +505,41 @@ def test_an_address_that_names_no_server_and_no_database_is_a_wrong_setting(
     assert caught.value.found.startswith(f"{variable} = {uri}, an address that MLflow does not take (")
     assert "migrate-filestore" in caught.value.do
     connect(store.uri, store.lock)
+
+
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
+@pytest.mark.parametrize(
+    ("uri", "what", "do"),
+    [
+        (
+            "mysql://{login}host/runs",
+            "whose driver cannot be imported (",
+            "pip install mysqlclient, or name another driver",
+        ),
+        ("mssql+pymssql://{login}host/runs", "whose driver cannot be imported (", "pip install pymssql, or "),
+        ("postgresql+psycopg2://{login}host/runs", "(libpq.so.5: no such file)", "-e '.[postgres]', or name another"),
+        ("postgresql+xyz://{login}host/runs", "a driver that SQLAlchemy does not know", "fix the variable"),
+    ],
+)
+def test_a_database_without_its_driver_is_a_wrong_setting(
+    uri: str, what: str, do: str, variable: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was called a fault of xc (70), or a service that does not answer (69)."""
+    for name in ("MySQLdb", "pymssql"):
+        monkeypatch.setitem(sys.modules, name, None)
+    unloaded = failing(ImportError("libpq.so.5: no such file", name="psycopg2._psycopg"))
+    monkeypatch.setattr(PGDialect_psycopg2, "import_dbapi", unloaded)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    monkeypatch.setenv(variable, address := uri.format(login="me:secret@"))
+    used = os.environ["MLFLOW_TRACKING_URI"]
+    for asked in (connected(used, store.lock), asking_registry(address, store.lock)):
+        with pytest.raises(ConfigError) as caught, asked:
+            pass
+        assert caught.value.found.startswith(f"{variable} = {uri.format(login='***@')}, a")
+        assert what in caught.value.found
+        assert do in caught.value.do
+        assert "secret" not in str(caught.value)
+    assert mlflow.get_tracking_uri() == store.uri
 
 
 def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tmp_path: Path) -> None:
