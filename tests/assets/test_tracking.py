@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -39,7 +40,7 @@ from sqlalchemy.exc import OperationalError
 from assets import database, tracking, waiting
 from assets.metadata import summary
 from assets.mlflow_errors import answering
-from assets.release.client import client_of
+from assets.release.client import client_of, registry_of, versions_client
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
 from assets.tracking import (
@@ -58,7 +59,7 @@ from tests.assets.conftest import Store, failing
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.history import write_history
-from xc_core.errors import BusyError, ConfigError, StorageError, UnavailableError
+from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError
 from xc_core.locks import locked
 from xc_core.sqlite import sqlite_address, sqlite_file
 
@@ -802,9 +803,23 @@ def test_a_path_that_an_address_cannot_hold_is_refused_and_nothing_is_written(
 ) -> None:
     """SQLAlchemy would open another file: one beside the project, or in a folder that is not there."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / name).mkdir()
     with pytest.raises(ConfigError, match="move or rename the folder"):
         mlflow_settings(tmp_path / name)
-    assert not (tmp_path / name).exists()
+    assert list(tmp_path.rglob("*")) == [tmp_path / name]
+
+
+@pytest.mark.parametrize("asks", [client_of, versions_client, registry_of])
+def test_nothing_is_made_at_the_old_place_of_a_project_that_was_moved(
+    asks: Callable[[Workspace], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made the folders of the lock and of a new database there, also each time that xc serve asks the registry."""
+    for variable in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        monkeypatch.delenv(variable, raising=False)
+    moved = pytest.raises(MissingError, match="which was moved or deleted since this command began")
+    with moved, asks(Workspace(tmp_path / "project")):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
