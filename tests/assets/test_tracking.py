@@ -793,7 +793,8 @@ def test_the_path_to_a_project_may_be_spelt_in_two_ways(store: Store, tmp_path: 
 
 def test_a_store_of_files_that_does_not_answer_is_unavailable() -> None:
     botocore = pytest.importorskip("botocore.exceptions")
-    with pytest.raises(UnavailableError, match="no answer from MLflow"), answering("sqlite:///x.db"):
+    store = pytest.raises(UnavailableError, match="no answer from the S3 store of MLflow's files")
+    with store, answering("sqlite:///x.db"):
         raise botocore.EndpointConnectionError(endpoint_url="http://127.0.0.1:9")
 
 
