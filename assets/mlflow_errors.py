@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets
+from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets, is_server
 from assets.waiting import TIMEOUT
 from xc_core.causes import is_locked, storage_error, storage_reason
 from xc_core.errors import ConfigError, UnavailableError, first_line
@@ -37,8 +37,18 @@ _NO_LOGIN: Final = re.compile(r"\(403\)|AccessDenied|InvalidAccessKeyId|Signatur
 """What the S3 client says of a login that is missing, wrong or without permission."""
 _EXPIRED: Final = re.compile(r"ExpiredToken|InvalidToken|RequestExpired|\b(token|session)\b.*\bexpired")
 """What it says of a temporary login that has ended."""
-_NO_STORE: Final = re.compile(r"filesystem tracking backend|unsupported URI|SQLAlchemy URL|Invalid SQLite URL")
+_NO_STORE: Final = re.compile(
+    r"filesystem tracking backend|unsupported URI|not supported by the store with URI|SQLAlchemy URL|Invalid SQLite URL"
+)
 """What MLflow says of an address that names no server and no database, for instance a folder of runs."""
+_DATABASES: Final = ("postgresql", "mysql", "mssql", "sqlite")
+"""Kinds of databases that MLflow takes."""
+_PACKAGES: Final = {
+    **dict.fromkeys(("psycopg", "psycopg2"), "-c constraints.txt -e '.[postgres]'"),
+    "MySQLdb": "mysqlclient",
+    "mysql": "mysql-connector-python",
+}
+"""What pip installs for the module of a driver; for other drivers it has the name of the module."""
 _REASON: Final = re.compile(r"""\(Caused by .*(["'])(.+?)\1\)\)""")
 """The innermost reason in an error of requests: the address before it may be so long that a message is cut there."""
 
@@ -55,6 +65,7 @@ def answering(uri: str) -> Iterator[None]:
         from requests import RequestException
         from sqlalchemy.exc import SQLAlchemyError
 
+    variable = _variable(uri)  # now: in the block MLflow may write the address into the environment as that of runs
     s3_errors = _errors_of_s3()
     handled: tuple[type[Exception], ...] = (MlflowException, RequestException, SQLAlchemyError, *s3_errors)
     try:
@@ -65,9 +76,9 @@ def answering(uri: str) -> Iterator[None]:
         if file and (reason := storage_reason(error, file)):
             raise storage_error(reason, file) from None
         if _NO_STORE.search(str(error)):
-            raise _address_error(error, uri) from None
+            raise _address_error(error, uri, variable) from None
         of_s3 = isinstance(error, s3_errors)
-        problem, expected, do = _advice_on_s3(error) if of_s3 else _advice(error, uri)
+        problem, expected, do = _advice_on_s3(error) if of_s3 else _advice(error, uri, variable)
         cause = RuntimeError(nested[2]) if (nested := _REASON.search(str(error))) else error
         service = "the S3 store of MLflow's files" if of_s3 else f"MLflow at {hide_secrets(uri)}"
         found = f"{problem} {service} ({hide_secrets(first_line(cause))})"
@@ -82,9 +93,43 @@ def _variable(uri: str) -> str:
     return REGISTRY_URI if tracking != uri == registry else TRACKING_URI
 
 
-def _address_error(error: Exception, uri: str) -> ConfigError:
+def check_drivers(*addresses: str) -> None:
+    """Raise ConfigError if the driver of a database is not installed, or does not exist; MLflow ends with its error."""
+    for uri in filter(None, addresses):
+        if not is_server(uri):
+            _check_driver(uri)
+
+
+def _check_driver(uri: str) -> None:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    address = f"{_variable(uri)} = {hide_secrets(uri)}"
+    try:
+        kind = (url := make_url(uri)).get_backend_name()
+        if kind in _DATABASES:
+            url.get_dialect().import_dbapi()
+    except NoSuchModuleError:
+        raise ConfigError(
+            f"{address}, an address with a driver that SQLAlchemy does not know",
+            expected="one that it knows, such as postgresql+psycopg2:// or mysql+pymysql://",
+            do="fix the variable",
+        ) from None
+    except ArgumentError:  # what is no address of a database is refused by MLflow
+        return
+    except ImportError as error:
+        module = (error.name or "").partition(".")[0]
+        raise ConfigError(
+            f"{address}, a database whose driver cannot be imported ({hide_secrets(first_line(error))})",
+            expected="a driver that is installed in this environment",
+            do=f"pip install {_PACKAGES.get(module, module)}, or name another driver, which is installed: "
+            f"{kind}+DRIVER://",
+        ) from None
+
+
+def _address_error(error: Exception, uri: str, variable: str) -> ConfigError:
     return ConfigError(
-        f"{_variable(uri)} = {hide_secrets(uri)}, an address that MLflow does not take "
+        f"{variable} = {hide_secrets(uri)}, an address that MLflow does not take "
         f"({hide_secrets(cut(first_line(error), 100))})",
         expected="a tracking server, such as http://host:5000, or a database, such as sqlite:////absolute/path.db",
         do="fix the variable; `mlflow migrate-filestore` moves the runs of a folder into a database",
@@ -108,9 +153,8 @@ def is_absent(error: MlflowException) -> bool:
     return error.error_code in _ABSENT
 
 
-def _advice(error: Exception, uri: str) -> tuple[str, str, str]:
+def _advice(error: Exception, uri: str, variable: str) -> tuple[str, str, str]:
     """Return what an error of MLflow is, what was expected, and what to do."""
-    variable = _variable(uri)
     if is_locked(error):
         if (file := sqlite_file(uri)) and without_locks(file.parent):
             do = f"mount its disk with locks, or give another address: {variable}=sqlite:////PATH/mlflow.db"

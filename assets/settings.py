@@ -13,6 +13,7 @@ from urllib.request import url2pathname
 
 from xc_core import artifacts
 from xc_core.errors import ConfigError, StorageError, bare
+from xc_core.root import check_there
 from xc_core.sqlite import PREFIX, sqlite_address
 
 TRACKING_URI: Final = "MLFLOW_TRACKING_URI"
@@ -54,8 +55,10 @@ def mlflow_settings(root: Path) -> MlflowSettings:
 
     A path of sqlite without a leading slash is relative to the project: each command may run in another folder. Both
     addresses are written into the environment as they are used: MLflow reads that of the registry there, Dagster that
-    of runs. Raises ConfigError for a text that is no address, and if the path of the project cannot be part of one.
+    of runs. Raises ConfigError for a text that is no address, and if the path of the project cannot be part of one;
+    MissingError if the project was moved or deleted since the command began.
     """
+    check_there(root)  # of the first connection, too: its lock and a new database are in the project
     state = (root / _DATABASE).parent
     for variable in (TRACKING_URI, REGISTRY_URI):
         if variable in os.environ:

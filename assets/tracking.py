@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from assets import database, links
-from assets.mlflow_errors import answering
+from assets.mlflow_errors import answering, check_drivers
 from assets.mlflow_internals import limit_tries
 from assets.settings import given_addresses, given_artifacts, is_server, local_folder
 from assets.waiting import first_contact
@@ -58,9 +58,10 @@ def connect(uri: str, lock: Path) -> Any:
     """Return a client of ``uri`` after a first connection."""
     import mlflow
 
+    addresses = (uri, given_addresses()[1])
+    check_drivers(*addresses)
     with answering(uri):
         mlflow.set_tracking_uri(uri)
-        addresses = (uri, given_addresses()[1])
         with _first_connection(*addresses, lock=lock), first_contact(uri):
             database.made(*addresses)
             client = mlflow.MlflowClient(uri)  # which connects too, if the database is a file
@@ -76,6 +77,7 @@ def asking_registry(uri: str, lock: Path) -> Iterator[Any]:
     """
     import mlflow
 
+    check_drivers(uri)
     with answering(uri), first_contact(uri):
         with _first_connection(uri, lock=lock):
             client = mlflow.MlflowClient(uri, uri)

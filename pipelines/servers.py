@@ -19,7 +19,8 @@ import click
 
 from assets.database import unmade
 from assets.links import DAGSTER_URL, MLFLOW_URL, mlflow_address
-from assets.settings import dagster_environment, mlflow_settings
+from assets.mlflow_errors import check_drivers
+from assets.settings import MlflowSettings, dagster_environment, mlflow_settings
 from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
@@ -81,15 +82,7 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     ]
     elsewhere = settings.uri.startswith("http")
     if not elsewhere:
-        if unmade(settings.uri):
-            with importing():
-                from assets.tracking import connect
-
-            connect(settings.uri, settings.lock)  # which makes it whole; a server might be stopped meanwhile
-        commands.append(
-            [_beside_python("mlflow"), "server", "--default-artifact-root", settings.artifacts,
-             "--host", host, "--port", str(mlflow_port), "--workers", "1"]
-        )  # fmt: skip
+        commands.append([*_mlflow_server(settings), "--host", host, "--port", str(mlflow_port), "--workers", "1"])
     tracking = settings.shown if elsewhere else http_address(host, mlflow_port)
     click.echo(f"Dagster  {http_address(host, dagster_port)}\nMLflow   {tracking}\nstop with Ctrl-C")
     # SIGTERM stops both servers too, as Ctrl-C does
@@ -103,6 +96,17 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
         click.echo("stopping", err=True)
     finally:
         _stop(running)
+
+
+def _mlflow_server(settings: MlflowSettings) -> list[str]:
+    """Return the start of the command of MLflow's server, whose database is there or can be made."""
+    check_drivers(settings.uri)  # the server would start its processes again and again
+    if unmade(settings.uri):
+        with importing():
+            from assets.tracking import connect
+
+        connect(settings.uri, settings.lock)  # which makes it whole; a server might be stopped meanwhile
+    return [_beside_python("mlflow"), "server", "--default-artifact-root", settings.artifacts]
 
 
 def _check_ended(commands: list[list[str]], running: list[subprocess.Popen[bytes]]) -> None:

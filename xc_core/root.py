@@ -25,3 +25,16 @@ def project_root(start: Path | None = None) -> Path | None:
         found = "a current folder that was deleted"
         raise MissingError(found, expected="a folder", do="change into the project's folder") from error
     return next((folder for folder in (current, *current.parents) if (folder / FILE).is_file()), None)
+
+
+def check_there(root: Path) -> None:
+    """Raise MissingError if the project in ``root`` was moved or deleted since the command began.
+
+    Whoever writes there, if only a lock, would make its folder again at the old place.
+    """
+    if not root.is_dir():
+        raise MissingError(
+            f"no folder {root} any more",
+            expected="the project, which was moved or deleted since this command began",
+            do="run the same command again where the project is now",
+        )

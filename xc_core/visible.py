@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -44,6 +45,16 @@ def printable(text: str) -> str:
 def http_address(host: str, port: int) -> str:
     """Return the address of a server as a browser takes it; an IPv6 host gets brackets."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def percent(probability: float) -> str:
+    """Return a probability in percent, rounded down: a label of 50% reaches a bound of 0.5, and only 1 is 100%.
+
+    >>> [percent(probability) for probability in (0.0, 0.004, 0.29, 0.496, 0.9996, 1.0)]
+    ['0%', '<1%', '29%', '49%', '99%', '100%']
+    """
+    whole = math.floor(round(100 * probability, 5))  # 100 * 0.29 is below 29
+    return f"{whole}%" if whole or not probability else "<1%"
 
 
 def cut(text: str, limit: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,20 @@ from xc_core.visible import counted
 
 if TYPE_CHECKING:
     from xc_core.lifecycle.delete import Deletion
+
+
+@dataclass(frozen=True)
+class _Registered:
+    """A version with its logged model, None if that was deleted, and the address of its files (``_place_of``)."""
+
+    version: Any
+    model: Any | None
+    place: str
+
+    @classmethod
+    def of(cls, client: Any, version: Any) -> _Registered:
+        model = _model_of(client, version)
+        return cls(version, model, _place_of(client, version, model))
 
 
 @click.command(short_help="Delete experiments, a dataset, or registered versions.")
@@ -88,16 +103,19 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
         in_use = _in_use(client, name) if in_project else {}
         if keep is not None:
             numbers = [number for number in sorted(registered)[:-keep] if number not in in_use]
+        found = {}
         for number in numbers:
             if number not in registered:
                 versions.check_version(client, name, number)  # raises
-            _check_deletable(workspace, client, registered[number], in_use)
+            found[number] = _Registered.of(client, registered[number])
+            _check_deletable(workspace, found[number], in_use)
         click.echo(f"{name}: {', '.join(f'version {number}' for number in numbers) or 'no version to delete'}")
         if not yes and numbers:
             click.echo("nothing was deleted; --yes deletes " + ("them" if len(numbers) > 1 else "it"))
         elif numbers:
             for number in numbers:
-                _delete_version(client, registered.pop(number), list(registered.values()))
+                del registered[number]
+                _delete_version(client, found[number], list(registered.values()))
             if not registered:
                 client.delete_registered_model(name)
             click.echo(f"deleted{left}")
@@ -127,17 +145,16 @@ def _in_use(client: Any, name: str) -> dict[int, str]:
     return reasons | {int(number): f"has the alias {alias}" for alias, number in sorted(aliases.items())}
 
 
-def _check_deletable(workspace: Workspace, client: Any, version: Any, used: dict[int, str]) -> None:
+def _check_deletable(workspace: Workspace, registered: _Registered, used: dict[int, str]) -> None:
     """Raise RefusedError for a version that is in use, or whose files belong to another project."""
-    number, root = int(version.version), local_folder(mlflow_settings(workspace.root).artifacts)
+    number, root = int(registered.version.version), local_folder(mlflow_settings(workspace.root).artifacts)
     if number in used:
         raise RefusedError(
             f"version {number}, which {used[number]}; nothing was deleted",
             expected="versions that are not in use",
             do="choose others; xc promote and xc rollback move champion, previous and challenger, MLflow other aliases",
         )
-    place = _place_of(client, version, _model_of(client, version))
-    folder = local_folder(place) if place else None
+    folder = local_folder(registered.place) if registered.place else None
     if root is not None and folder is not None and folder.exists() and not folder.is_relative_to(root):
         raise RefusedError(
             f"the files of version {number} under another root, {folder}; nothing was deleted",
@@ -166,12 +183,12 @@ def _place_of(client: Any, version: Any, model: Any | None) -> str:
     return place if name in place.split("/") else ""
 
 
-def _delete_version(client: Any, version: Any, others: list[Any]) -> None:
+def _delete_version(client: Any, registered: _Registered, others: list[Any]) -> None:
     """Delete the files of a version, its model and its run, then the version: a killed command can go on."""
-    model = _model_of(client, version)
+    version, model = registered.version, registered.model
     if version.source not in {other.source for other in others}:
-        if place := _place_of(client, version, model):
-            delete_files(place)
+        if registered.place:
+            delete_files(registered.place)
         if model is not None:
             client.delete_logged_model(model.model_id)
     if version.run_id not in {other.run_id for other in others}:

@@ -312,6 +312,18 @@ def test_the_files_of_a_version_are_deleted_with_its_model_and_its_run(
         store.client.get_logged_model(version.source.removeprefix("models:/"))
 
 
+def test_the_model_of_a_version_is_asked_for_once(
+    xc: Xc, store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = local_folder(store.artifacts)
+    assert root is not None
+    with_files(store, "xc-asked", root / "asked")
+    asked, found = [], store.client.get_logged_model
+    monkeypatch.setattr(type(store.client), "get_logged_model", lambda _, name: asked.append(name) or found(name))
+    assert xc("delete", "--dataset", "asked", "--version", 1, "--version", 2, "--yes").code == 0
+    assert len(asked) == len(set(asked)) == 2
+
+
 def test_a_fault_of_mlflow_keeps_the_version(
     xc: Xc, store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +394,34 @@ def test_without_its_runs_a_version_is_deleted_with_its_files_and_what_is_left_i
     xc(*asked, "--version", 1).refused(66, "no version 1 of xc-apart", "name one that is there")
     assert xc(*asked, "--version", 2).code == 0
     assert not second.exists()
+
+
+@pytest.mark.parametrize(
+    ("registry", "code", "found"),
+    [
+        ("http://127.0.0.1:9", 69, "no answer from MLflow at http://127.0.0.1:9 ("),
+        ("nonsense://x", 78, "MLFLOW_REGISTRY_URI = nonsense://x, an address that MLflow does not take ("),
+        (
+            "mssql+pymssql://x",
+            78,
+            "MLFLOW_REGISTRY_URI = mssql+pymssql://x, a database whose driver cannot be imported",
+        ),
+    ],
+)
+@pytest.mark.parametrize("has_runs", [False, True])
+def test_a_wrong_address_of_the_registry_is_the_one_that_is_named(
+    xc: Xc, apart: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    registry: str, code: int, found: str, has_runs: bool,
+) -> None:  # fmt: skip
+    """Without a database of runs MLFLOW_TRACKING_URI was blamed, and one command said that nobody answers."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", registry)
+    if not has_runs:
+        (tmp_path / "runs.db").unlink()
+    refused = xc("delete", "--dataset", "apart", "--version", 1)
+    refused.refused(code, found)
+    assert "MLFLOW_REGISTRY_URI" in refused.err
+    assert "MLFLOW_TRACKING_URI" not in refused.err
 
 
 def test_without_its_runs_no_file_of_another_project_is_deleted(xc: Xc, apart: Store, tmp_path: Path) -> None:

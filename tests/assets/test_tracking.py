@@ -9,10 +9,12 @@ import os
 import re
 import shutil
 import ssl
+import sys
 import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import mlflow
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -30,13 +33,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.utils.file_utils import local_file_uri_to_path
 from requests import ConnectionError as NoConnection
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from assets import database, tracking, waiting
 from assets.metadata import summary
 from assets.mlflow_errors import answering
-from assets.release.client import client_of
+from assets.release.client import client_of, registry_of, versions_client
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
 from assets.tracking import (
@@ -51,11 +55,11 @@ from assets.tracking import (
     log_stage,
 )
 from tests.artefacts import started
-from tests.assets.conftest import Store
+from tests.assets.conftest import Store, failing
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.history import write_history
-from xc_core.errors import BusyError, ConfigError, StorageError, UnavailableError
+from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError
 from xc_core.locks import locked
 from xc_core.sqlite import sqlite_address, sqlite_file
 
@@ -504,6 +508,41 @@ def test_an_address_that_names_no_server_and_no_database_is_a_wrong_setting(
     connect(store.uri, store.lock)
 
 
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
+@pytest.mark.parametrize(
+    ("uri", "what", "do"),
+    [
+        (
+            "mysql://{login}host/runs",
+            "whose driver cannot be imported (",
+            "pip install mysqlclient, or name another driver",
+        ),
+        ("mssql+pymssql://{login}host/runs", "whose driver cannot be imported (", "pip install pymssql, or "),
+        ("postgresql+psycopg2://{login}host/runs", "(libpq.so.5: no such file)", "-e '.[postgres]', or name another"),
+        ("postgresql+xyz://{login}host/runs", "a driver that SQLAlchemy does not know", "fix the variable"),
+    ],
+)
+def test_a_database_without_its_driver_is_a_wrong_setting(
+    uri: str, what: str, do: str, variable: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was called a fault of xc (70), or a service that does not answer (69)."""
+    for name in ("MySQLdb", "pymssql"):
+        monkeypatch.setitem(sys.modules, name, None)
+    unloaded = failing(ImportError("libpq.so.5: no such file", name="psycopg2._psycopg"))
+    monkeypatch.setattr(PGDialect_psycopg2, "import_dbapi", unloaded)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
+    monkeypatch.setenv(variable, address := uri.format(login="me:secret@"))
+    used = os.environ["MLFLOW_TRACKING_URI"]
+    for asked in (connected(used, store.lock), asking_registry(address, store.lock)):
+        with pytest.raises(ConfigError) as caught, asked:
+            pass
+        assert caught.value.found.startswith(f"{variable} = {uri.format(login='***@')}, a")
+        assert what in caught.value.found
+        assert do in caught.value.do
+        assert "secret" not in str(caught.value)
+    assert mlflow.get_tracking_uri() == store.uri
+
+
 def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tmp_path: Path) -> None:
     """A connection that stayed open read the old file: `xc serve` never noticed that the champion was another one."""
     file, backup = tmp_path / "mlflow.db", tmp_path / "backup.db"
@@ -754,7 +793,8 @@ def test_the_path_to_a_project_may_be_spelt_in_two_ways(store: Store, tmp_path: 
 
 def test_a_store_of_files_that_does_not_answer_is_unavailable() -> None:
     botocore = pytest.importorskip("botocore.exceptions")
-    with pytest.raises(UnavailableError, match="no answer from MLflow"), answering("sqlite:///x.db"):
+    store = pytest.raises(UnavailableError, match="no answer from the S3 store of MLflow's files")
+    with store, answering("sqlite:///x.db"):
         raise botocore.EndpointConnectionError(endpoint_url="http://127.0.0.1:9")
 
 
@@ -764,9 +804,23 @@ def test_a_path_that_an_address_cannot_hold_is_refused_and_nothing_is_written(
 ) -> None:
     """SQLAlchemy would open another file: one beside the project, or in a folder that is not there."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / name).mkdir()
     with pytest.raises(ConfigError, match="move or rename the folder"):
         mlflow_settings(tmp_path / name)
-    assert not (tmp_path / name).exists()
+    assert list(tmp_path.rglob("*")) == [tmp_path / name]
+
+
+@pytest.mark.parametrize("asks", [client_of, versions_client, registry_of])
+def test_nothing_is_made_at_the_old_place_of_a_project_that_was_moved(
+    asks: Callable[[Workspace], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made the folders of the lock and of a new database there, also each time that xc serve asks the registry."""
+    for variable in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        monkeypatch.delenv(variable, raising=False)
+    moved = pytest.raises(MissingError, match="which was moved or deleted since this command began")
+    with moved, asks(Workspace(tmp_path / "project")):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,30 @@ def test_a_least_probability_shortens_answers_and_is_noted_if_nothing_is_left(xc
     note = "note: no label with a probability of 0.9999 or more for 1 of 1 text\n"
     assert (nothing.out, nothing.err) == ("[]\n", note)
     xc(*asked, "--min-probability", "1.5").refused(64, "min_probability 1.5")
+    xc("predict", *NGAME, "-k", "0", "--min-probability", "0.5", "falcon").refused(64, "k 0")
+
+
+def test_an_answer_that_ends_at_k_although_more_labels_are_likely_has_a_note(xc: Xc, ready: Workspace) -> None:
+    asked = ("predict", *NGAME, "--json", "falcon", "castle0 castle1")
+    every = [json.loads(line) for line in xc(*asked, "-k", "10").out.splitlines()]
+    least = every[0][2]["probability"]
+    reach = [sum(one["probability"] >= least for one in labels) for labels in every]
+    for k in (2, reach[0] - 1, reach[0], 10):
+        ended = xc(*asked, "-k", k, "--min-probability", least)
+        assert [len(json.loads(line)) for line in ended.out.splitlines()] == [min(k, one) for one in reach]
+        texts = sum(one > k for one in reach)
+        note = f"a probability of {least:g} or more for {texts} text{'s' * (texts > 1)}; a larger -k shows them\n"
+        assert (f"note: more than {k} label" in ended.err and note in ended.err) == (texts > 0)
+        assert ("larger -k" in ended.err) == (texts > 0)
+
+
+@pytest.mark.parametrize(("probability", "shown"), [(0.496, " 49%"), (0.9996, " 99%"), (0.0004, " <1%"), (1.0, "100%")])
+def test_a_probability_is_not_shown_as_more_than_it_is(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, probability: float, shown: str
+) -> None:
+    """49.6 % was shown as 50 %, but the label was not in an answer above 0.5; 99.96 % was shown as 100 %."""
+    monkeypatch.setattr(Predictor, "predict", lambda *_: [[Prediction(0, "L1", "castle", 0.5, probability)]])
+    assert xc("predict", *NGAME, "falcon").out.splitlines()[1] == f"    0.500  {shown}  castle  [L1]"
 
 
 def test_a_model_that_was_packed_before_the_last_evaluation_answers_with_a_note(xc: Xc, own: Workspace) -> None:

@@ -119,12 +119,24 @@ def test_a_stopped_command_resumes(xc: Xc, ready: Workspace, tmp_path: Path, mon
     assert pl.read_parquet(tmp_path / "y.parquet").equals(whole)
 
 
+def test_texts_with_more_likely_labels_than_were_asked_for_are_counted(
+    xc: Xc, ready: Workspace, tmp_path: Path
+) -> None:
+    files = ("--input", write(tmp_path / "x.parquet", TEXTS), "--output", tmp_path / "y.parquet")
+    ended = xc("predict", *NGAME, "-k", "1", "--min-probability", "1e-6", *files)
+    note = f"note: more than 1 label with a probability of 1e-06 or more for {len(TEXTS)} texts; a larger -k shows them"
+    assert ended.code == 0, ended.err
+    assert note in ended.err.splitlines()
+    assert set(pl.read_parquet(tmp_path / "y.parquet")["labels"].list.len()) == {1}
+    assert "note" not in xc("predict", *NGAME, "-k", "1", *files).err
+
+
 @pytest.mark.parametrize(
     ("options", "asked_for"),
     [
         (("-k", "2"), (2, None, 0.0)),
         (("--tail", "1"), (5, 1.0, 0.0)),
-        (("--min-probability", "0.3"), (5, None, 0.3)),
+        (("--min-probability", "0.3"), (6, None, 0.3)),  # one more than k, to see that there are more
     ],
 )
 def test_blocks_of_another_question_are_not_used(

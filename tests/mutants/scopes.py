@@ -24,6 +24,8 @@ SCOPES = (
     Scope("assets/release", ("tests/assets/test_gate.py", "tests/assets/test_release_details.py",
                              "tests/assets/test_registry.py", "tests/assets/test_promotion.py",
                              "tests/assets/test_best.py", "tests/assets/test_pointer.py", "tests/assets/test_copies.py",
+                             "tests/assets/test_accepting.py", "tests/assets/test_deleting.py",
+                             "tests/assets/test_origin.py", "tests/pipelines/test_lineage.py",
                              "tests/pipelines/test_release.py", "tests/cli/test_options.py")),
     Scope("assets", ("tests/pipelines/test_jobs.py", "tests/assets", "tests/pipelines/test_stage_calls.py",
                      "tests/pipelines/test_corpus_checks.py", "tests/pipelines/test_experiment_checks.py",

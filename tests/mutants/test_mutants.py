@@ -100,6 +100,16 @@ def test_every_module_has_a_scope_and_every_scope_its_tests() -> None:
     assert scope_of(Path("tests/conftest.py")) is None is scope_of(Path("xc_core/recipes/resolved/a.json"))
 
 
+def test_a_release_is_judged_by_the_tests_of_each_of_its_modules() -> None:
+    """A bug in the command that deletes versions would have survived: its tests did not run."""
+    scope = scope_of(Path("assets/release/deleting.py"))
+    assert scope is not None and scope.name == "assets/release"
+    for path in modules(ROOT, scope):
+        for folder in ("tests/assets", "tests/pipelines"):
+            test = f"{folder}/test_{path.stem}.py"
+            assert test in scope.tests or not (ROOT / test).exists(), f"{test} does not judge {path}"
+
+
 def test_tests_named_after_the_module_run_first() -> None:
     scope = Scope("xc_core/losses", ("tests/losses",), ("tests/losses/test_bounded_slots.py",))
     first, second = main.runs(scope, Path("xc_core/losses/triplet.py"))

@@ -296,6 +296,18 @@ def test_a_server_that_fails_ends_the_command_with_an_error(
     assert len(stopped) == 2, "the other server too"
 
 
+def test_a_database_without_its_driver_is_refused_before_the_servers_start(
+    xc: Xc, servers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow's server started its processes again and again, each with a traceback."""
+    monkeypatch.setitem(sys.modules, "MySQLdb", None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "mysql://me:5ecret@db/mlflow")
+    ended = xc("ui")
+    ended.refused(78, "MLFLOW_TRACKING_URI = mysql://***@db/mlflow, a database whose driver cannot be imported")
+    assert "pip install mysqlclient" in ended.err
+    assert servers == []
+
+
 @pytest.mark.parametrize(
     ("uri", "shown"),
     [

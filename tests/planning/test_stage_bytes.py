@@ -106,7 +106,7 @@ def test_a_plan_counts_what_any_score_says_of_itself(monkeypatch: pytest.MonkeyP
     before = Case(ngame, LARGE, WIDTH)
     assert before.footprint == Footprint()
     written_before = written(before)
-    own = Footprint(held=7e9, written=5e9, compared=11, cells=3)
+    own = Footprint(held=7e9, written=5e9, compared=11, cells=(3,))
     asked: list[Size] = []
     monkeypatch.setattr(Classifier, "footprint", lambda self, size: asked.append(size) or own)
     case = Case(ngame, LARGE, WIDTH)
@@ -117,7 +117,7 @@ def test_a_plan_counts_what_any_score_says_of_itself(monkeypatch: pytest.MonkeyP
     assert set(asked) == {Size(LARGE.published, LARGE.labels, LARGE.published * LARGE.pairs, WIDTH)}
     both = Case(RECIPES["house"], LARGE, WIDTH).footprint
     monkeypatch.undo()
-    assert both == Case(RECIPES["house"], LARGE, WIDTH).footprint + own
+    assert both == own + Case(RECIPES["house"], LARGE, WIDTH).footprint
 
 
 def test_files_of_a_score_that_is_the_same_in_every_fold_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,6 +244,16 @@ def test_cells_of_neighbours_are_fitted_in_as_many_rounds_as_faiss_makes_and_fil
     assert (fits.queries, fits.among) == (len(made) * rounds * POINTS * cells + sum(made), cells)
 
 
+def test_two_scores_with_cells_cost_what_both_fits_cost() -> None:
+    """k-means costs the square of its cells: the sum of the cells counted twice as much."""
+    one = Case(RECIPES["house"], LARGE, WIDTH)
+    kinds = one.recipe.scores
+    two = replace(one, recipe=replace(one.recipe, scores={**kinds, "others": replace(kinds["neighbours"], probes=64)}))
+    assert two.footprint.cells == one.footprint.cells * 2
+    once, twice = (searches(case)["scores"][1:] for case in (one, two))
+    assert twice == once * 2
+
+
 def test_the_searches_of_m1_are_counted_once() -> None:
     """A refresh of a pilot searches too."""
     recipe = RECIPES["ance"]

@@ -12,13 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.serve.conftest import Running, Source, Start, repacked
 from xc_core.errors import CorruptError, MissingError, UnavailableError
 from xc_core.infer.champion import Champion, in_folder
+from xc_core.scores import Query
 from xc_core.serve import models as module
-from xc_core.serve.models import Models, Watch
+from xc_core.serve.models import Models, Watch, load
+from xc_core.shapes import I32, PAD_ID
 
 
 def cut_encoder(folder: Path) -> None:
@@ -110,6 +113,18 @@ def test_a_damaged_model_never_replaces_the_good_one(
     assert (ready.status_code, ready.json()["refused"]["version"]) == (200, "2")
     assert ready.json()["refused"]["reason"]
     assert running.metric("xc_model_refusals_total") == running.metric("xc_model_refused") == 1
+
+
+def test_a_model_that_proposes_no_label_for_the_text_it_is_tried_with_is_served(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A linear model of words in another language was refused as damaged."""
+
+    def nothing(_: object, query: Query, k: int) -> I32:
+        return np.full((len(query), k), PAD_ID, np.int32)
+
+    monkeypatch.setattr("xc_core.infer.explained.candidates", nothing)
+    assert load(in_folder(folder)).facts.recipe == "ngame"
 
 
 def test_a_model_whose_bytes_changed_is_refused_and_taken_when_it_is_repaired(

@@ -33,6 +33,7 @@ from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.infer.champion import in_folder
 from xc_core.serve.server import _run
+from xc_core.visible import percent
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "google-chrome")) if path), None)
 SERVE = (sys.executable, "-m", "xc_core.cli.main", "serve", "--port", "0")
@@ -243,12 +244,17 @@ def test_a_person_types_a_text_and_sees_labels_and_reasons(folder: Path, tmp_pat
         assert "version" in page.inner_text("#model")
         shares = page.locator(".label .score").all_inner_texts()
         found = ask(port, text="falcon0 castle1", k=3)[1]["answers"][0]
-        assert shares == [f"{round(100 * label['probability'])} %" for label in found]
+        assert shares == [percent(label["probability"]).replace("<", "< ").replace("%", " %") for label in found]
+        for probability in (0.0, 0.004, 0.29, 0.496, 0.9996, 1.0):
+            assert page.evaluate(f"percent({probability})").replace(" ", "") == percent(probability)
         expect(page.locator("#likely")).to_be_visible()
         between = (found[0]["probability"] + found[1]["probability"]) / 2
         page.fill("#least", f"{100 * between:.1f}")  # any number, not only the steps of the arrows
         page.click("#go")
         expect(page.locator(".label")).to_have_count(1)
+        page.fill("#least", "0.0001")
+        page.click("#go")
+        expect(page.locator("#answer > p")).to_have_text("More labels are that probable: ask for more.")
         page.fill("#least", "100")
         page.click("#go")
         expect(page.locator("#answer")).to_have_text("No label is that probable.")

@@ -62,6 +62,22 @@ def test_a_least_probability_leaves_out_the_other_labels(running: Running) -> No
     assert running.client.get("/ready").json()["probabilities"] is True
 
 
+def test_an_answer_that_ends_at_k_although_more_labels_are_likely_is_named(running: Running) -> None:
+    texts = ["falcon0 falcon1", "castle0"]
+    whole = running.ask(texts=texts, k=10, why=False)
+    least = whole["answers"][0][2]["probability"]
+    reach = [sum(one["probability"] >= least for one in labels) for labels in whole["answers"]]
+    fields = {"model", "tail", "answers"}
+    assert set(whole) == fields
+    for k in (1, 2, reach[0] - 1, reach[0], 10):
+        content = running.ask(texts=texts, k=k, why=False, min_probability=least)
+        assert [len(labels) for labels in content["answers"]] == [min(k, one) for one in reach]
+        cut = [place for place, one in enumerate(reach) if one > k]
+        assert content.get("cut", []) == cut
+        assert set(content) == fields | ({"cut"} if cut else set())
+    assert set(running.ask(texts=texts, k=1)) == fields, "nobody asked for all that are likely"
+
+
 def test_more_texts_than_a_pass_has_come_back_in_their_order(start: Start) -> None:
     running = start(max_batch=3)
     content = running.ask(texts=list(TOPICS), k=1)

@@ -19,7 +19,7 @@ from xc_core.chain.names import checked_name
 from xc_core.cli.train import changes_of
 from xc_core.errors import CorruptError, MissingError
 from xc_core.params import deep_merged
-from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord, machine
+from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord, machine, study_lock
 from xc_core.tune.report import command, note, summary, table, winner
 from xc_core.tune.space import nested
 from xc_core.tune.storage import opened
@@ -207,3 +207,10 @@ def test_a_study_whose_file_is_gone_does_not_start_again_without_a_word(stored: 
     with pytest.raises(MissingError, match=r"no \S+study\.db beside study\.json"):
         opened(folder, tuning)
     assert not (folder / "study.db").exists()
+
+
+def test_no_lock_of_a_study_is_made_at_the_old_place_of_a_project_that_was_moved(tmp_path: Path) -> None:
+    moved = pytest.raises(MissingError, match="which was moved or deleted since this command began")
+    with moved, study_lock(Workspace(tmp_path / "project"), "toy", "ngame"):
+        pass
+    assert list(tmp_path.iterdir()) == []

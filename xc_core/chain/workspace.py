@@ -19,7 +19,7 @@ from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.errors import MissingError, UsageError
 from xc_core.leftovers import sweep
 from xc_core.locks import locked
-from xc_core.root import FILE, project_root
+from xc_core.root import FILE, check_there, project_root
 
 _WRITE_SECONDS: Final = 30.0
 """How long a write waits for the write of another process."""
@@ -116,15 +116,9 @@ class Workspace:
     def lock(self, name: str) -> Path:
         """Return the file of a lock of the project.
 
-        Raises MissingError if the project was moved or deleted since the command began: whoever takes the lock would
-        make its folder again at the old place.
+        Raises MissingError if the project was moved or deleted since the command began.
         """
-        if not self.root.is_dir():
-            raise MissingError(
-                f"no folder {self.root} any more",
-                expected="the project, which was moved or deleted since this command began",
-                do="run the same command again where the project is now",
-            )
+        check_there(self.root)
         return self.state / "lock" / name
 
     def write(self, path: Path, content: str) -> None:

@@ -15,7 +15,7 @@ from xc_core.cli.champions import source_of
 from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
 from xc_core.plugins import importing
-from xc_core.visible import INK, counted, escaped, printable
+from xc_core.visible import INK, counted, escaped, percent, printable
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion
@@ -91,8 +91,9 @@ def predict(
     questions = list(texts) or _lines()
     if not questions:
         raise UsageError("no text", expected="texts as arguments or lines on the standard input", do="give one")
-    answers = asked.of(predictor, questions)
+    answers, cut = asked.of(predictor, questions)
     _note_dial(predictor, tail)
+    _note_cut(asked, len(cut))
     _note_answers(questions, answers, asked, predictor.ranker.num_labels)
     unicode = sys.stdout.encoding.lower() == "utf-8"  # another encoding lacks characters, for which JSON has escapes
     for text, labels in zip(questions, answers, strict=True):
@@ -101,7 +102,7 @@ def predict(
             continue
         click.echo(printable(text))
         for label in labels:
-            share = "" if label.probability is None else f"{label.probability:4.0%}  "
+            share = "" if label.probability is None else f"{percent(label.probability):>4}  "
             click.echo(printable(f"  {label.score:z7.3f}  {share}{label.title}  [{label.uid}]"))
 
 
@@ -113,9 +114,15 @@ class Asked:
     tail: float | None
     min_probability: float
 
-    def of(self, predictor: Predictor, texts: list[str]) -> list[list[Prediction]]:
-        """Return the labels of each text; raise UsageError for what cannot be asked, also without texts."""
-        return predictor.predict(texts, self.k, self.tail, self.min_probability)
+    def of(self, predictor: Predictor, texts: list[str]) -> tuple[list[list[Prediction]], list[int]]:
+        """Return the labels of each text, and the places of texts with more labels above the least probability.
+
+        Raises UsageError for what cannot be asked, also without texts.
+        """
+        from xc_core.infer.predictor import asked_labels, first
+
+        k = asked_labels(self.k, self.min_probability)
+        return first(predictor.predict(texts, k, self.tail, self.min_probability), self.k)
 
     def __str__(self) -> str:
         return f"k {self.k}, tail {self.tail}, min_probability {self.min_probability}"
@@ -141,6 +148,16 @@ def _note_dial(predictor: Predictor, tail: float | None) -> None:
     if tail and not predictor.ranker.fusion.turns:
         click.echo(
             "note: --tail has no effect on this model: no weight of rare labels raised PSP@5 on validation documents",
+            err=True,
+        )
+
+
+def _note_cut(asked: Asked, texts: int) -> None:
+    """Note answers that end at k although more labels are above the least probability."""
+    if texts:
+        click.echo(
+            f"note: more than {counted(asked.k, 'label')} with a probability of {asked.min_probability:g} or more for "
+            f"{counted(texts, 'text')}; a larger -k shows them",
             err=True,
         )
 
@@ -214,12 +231,14 @@ def _answer_file(champion: Champion, asked: Asked, options: dict[str, Any]) -> N
     asked.of(predictor, [])  # refuses what cannot be asked before anything is read
     _note_dial(predictor, asked.tail)
 
-    empty = 0
+    empty = cut_texts = 0
 
     def ask(texts: list[str]) -> list[list[Prediction]]:
-        nonlocal empty
+        nonlocal empty, cut_texts
         empty += sum(not INK.search(text) for text in texts)
-        return asked.of(predictor, texts)
+        answers, cut = asked.of(predictor, texts)
+        cut_texts += len(cut)
+        return answers
 
     if share:
         rows = job.answer(ask, share)
@@ -228,5 +247,6 @@ def _answer_file(champion: Champion, asked: Asked, options: dict[str, Any]) -> N
         )
     else:
         click.echo(f"{counted(job.run(ask), 'row')} answered: {job.target}")
+    _note_cut(asked, cut_texts)
     if empty:
         click.echo(f"note: {counted(empty, 'text')} without words, whose labels tell nothing", err=True)

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +36,22 @@ class Prediction:
     score: float
     probability: float | None
     """Probability that the label is right (``Dial.probability``); None if the model has no dial."""
+
+
+P = TypeVar("P", bound=Prediction)
+
+
+def asked_labels(k: int, min_probability: float) -> int:
+    """Return how many labels to ask for: with a ``min_probability`` one more than ``k``, for ``first`` to see it.
+
+    A ``k`` that cannot be asked for stays.
+    """
+    return k + 1 if min_probability and k > 0 else k
+
+
+def first(answers: Sequence[list[P]], k: int) -> tuple[list[list[P]], list[int]]:
+    """Return the first ``k`` labels of each text, and the places of the texts that have more."""
+    return [labels[:k] for labels in answers], [place for place, labels in enumerate(answers) if len(labels) > k]
 
 
 @dataclass(frozen=True)

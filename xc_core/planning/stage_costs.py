@@ -219,7 +219,7 @@ def searches(case: Case) -> dict[str, list[SearchWork]]:
     mined = case.refreshes if recipe.encoder.negatives.searches is not None else 0
     held_out = len(world.folds(recipe)) - 1
     served = int(labels > EXACT_UP_TO)
-    near, cells = case.footprint.compared, case.footprint.cells
+    near = case.footprint.compared
     return {
         "encoder": [SearchWork(mined * world.train, labels, graphs=mined * large)],
         "negatives": [SearchWork(world.published, case.shard, graphs=shards)] if recipe.negatives.k else [],
@@ -231,7 +231,12 @@ def searches(case: Case) -> dict[str, list[SearchWork]]:
                 exact=True,
                 graphs=case.searched * served + case.searched_per_fold * held_out * large,
             ),
-            SearchWork((held_out + 1) * _KMEANS_ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True),
+            *(
+                SearchWork(
+                    (held_out + 1) * _KMEANS_ROUNDS * POINTS * cells + case.fitted, cells, exact=True, nearest=True
+                )
+                for cells in case.footprint.cells
+            ),
         ],
         "fusion": [SearchWork(case.searched * case.fused, labels), SearchWork(case.fused, near, exact=True)],
         # the served index compares batches of queries with all labels

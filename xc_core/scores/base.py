@@ -196,8 +196,8 @@ class Footprint:
     """Bytes of its files."""
     compared: int = 0
     """Vectors of documents that a query is compared with."""
-    cells: int = 0
-    """Cells that a fit divides vectors of documents into, by k-means."""
+    cells: tuple[int, ...] = ()
+    """Cells that each k-means of a fit divides vectors of documents into; its cost grows with their square."""
 
     def __add__(self, other: Footprint) -> Footprint:
         """Return both together."""

@@ -58,7 +58,7 @@ class Neighbours(Score):
         if size.documents <= self.exact_up_to:
             return Footprint(written=written, compared=size.documents)
         cells = Ivf().cells(size.documents)
-        return Footprint(written=written, compared=cells + self.probes * size.documents // cells, cells=cells)
+        return Footprint(written=written, compared=cells + self.probes * size.documents // cells, cells=(cells,))
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
         """Add the labels; no document votes for them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 
 from xc_core import __version__
 from xc_core.errors import UsageError, bare
+from xc_core.infer.predictor import asked_labels, first
 from xc_core.serve.batcher import Answers, Batcher, QueueFullError
 from xc_core.serve.guard import PATHS, Guard, busy, problem
 from xc_core.serve.limits import Limits
@@ -44,7 +45,7 @@ class Server:
         served = self.models.current
         try:
             request = parsed(body)
-            labels = await self._labels(served, request)
+            labels, cut = await self._labels(served, request)
             self.meters.answered(labels)
         except UsageError as error:
             status = 413 if isinstance(error, TooLargeError) else 422
@@ -55,15 +56,17 @@ class Server:
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
             return busy(f"no answer after {self.limits.seconds:g} s", "an answer in that time")
-        content = await asyncio.to_thread(reply, served, request.tail, labels, request.why)
+        content = await asyncio.to_thread(reply, served, request.tail, labels, cut, request.why)
         return Response(content, media_type="application/json")
 
-    async def _labels(self, served: Served, request: PredictRequest) -> Answers:
-        parsed_question = question(request, served, self.limits)
-        futures = self.batcher.submit(served, parsed_question, self.limits.seconds)
+    async def _labels(self, served: Served, request: PredictRequest) -> tuple[Answers, list[int]]:
+        """Return the labels of each text, and the places of texts with more labels above the least probability."""
+        asked = question(request, served, self.limits)
+        enough = asked_labels(asked.k, asked.min_probability)
+        futures = self.batcher.submit(served, replace(asked, k=enough), self.limits.seconds)
         async with asyncio.timeout(self.limits.seconds):
             parts = await asyncio.gather(*map(asyncio.wrap_future, futures))
-        return [labels for part in parts for labels in part]
+        return first([labels for part in parts for labels in part], asked.k)
 
     def ready(self) -> tuple[int, dict[str, Any]]:
         """Return the status and the content of /ready."""

@@ -80,8 +80,10 @@ def load(champion: Champion) -> Served:
     with champion.opening() as folder:
         served = artifacts.steady(folder, lambda: _open_model(champion, folder))
     _ = served.ids  # built here, not by the first request
-    (answer,) = explained(served.predictor, [Question((_PROBE_TEXT,), k=1)])[0]
-    if not answer or not math.isfinite(answer[0].score):
+    # a model of words alone proposes no label for a text without words of its documents, but each label has a score
+    questions = [Question((_PROBE_TEXT,), k=1), Question((_PROBE_TEXT,), k=1, only=frozenset((0,)))]
+    (proposed,), (scored,) = explained(served.predictor, questions)
+    if not scored or not all(math.isfinite(label.score) for label in (*proposed, *scored)):
         raise CorruptError(
             f"no finite score for a text by version {served.version}",
             expected="a score for each label",

@@ -49,6 +49,11 @@ class Reply(BaseModel):
     model: ModelName
     tail: float = Field(description="Position of the dial.")
     answers: list[list[Label]]
+    cut: list[int] | None = Field(
+        None,
+        description="Places in `answers`, from 0, of texts for which more than `k` labels reach `min_probability`: ask "
+        "with a larger `k`. The field is there only if there is such a text.",
+    )
 
 
 class Problem(BaseModel):
@@ -59,12 +64,13 @@ class Problem(BaseModel):
     do: str
 
 
-def reply(served: Served, tail: float | None, answers: Iterable[list[Explained]], why: bool) -> bytes:
+def reply(served: Served, tail: float | None, answers: Iterable[list[Explained]], cut: list[int], why: bool) -> bytes:
     """Return the JSON of a ``Reply``."""
     dial = served.predictor.ranker.fusion.dial
     position = tail if tail is not None else 0.0 if dial is None else dial.default
     labels = [[_label(label, why) for label in explained] for explained in answers]
-    content = {"model": served.name, "tail": position, "answers": labels}
+    content: dict[str, object] = {"model": served.name, "tail": position, "answers": labels}
+    content |= {"cut": cut} if cut else {}
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 

@@ -20,6 +20,7 @@ from xc_core.chain.costs import processor
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError
 from xc_core.locks import locked
+from xc_core.root import check_there
 from xc_core.visible import counted
 
 SAME: Final = "same settings as trial"
@@ -158,8 +159,10 @@ def study_folder(workspace: Workspace, dataset: str, name: str) -> Path:
 def study_lock(workspace: Workspace, dataset: str, name: str, *, patience: float = 0.0) -> AbstractContextManager[None]:
     """Return the lock of a study, which the command that runs it holds.
 
-    Raises BusyError if another process still holds it after ``patience`` seconds.
+    Raises BusyError if another process still holds it after ``patience`` seconds, MissingError if the project was moved
+    or deleted since the command began.
     """
+    check_there(workspace.root)
     file = study_folder(workspace, dataset, name) / "lock"
     return locked(file, f"the study {name} of {dataset}", patience=patience)
 
