@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from optuna import Study
 
 _BASE: Final = "base"
-"""Folder in that of a study: the fusion of the recipe as it is, which has its figures per document."""
+"""Folder in that of a study with the fusion of the recipe as it is, which has its figures per document."""
 
 
 def single_changes(space: Space, changed: Callable[[Mapping[str, Any]], Recipe]) -> tuple[dict[str, Any], ...]:
@@ -85,7 +85,8 @@ def compared(trial: Trial, metric: Metric, record: TrialRecord, earlier: Sequenc
 
     Of the first one, the figures are kept. Raises MissingError if there are none, CorruptError if they are damaged.
     """
-    fusion, base = trial.folder("fusion", *trial.experiment.key), trial.root / _BASE
+    fusion = trial.folder("fusion", *trial.experiment.key)
+    base = trial.root / _BASE / fusion.name
     record = replace(record, stages_seconds=trial.seconds())
     if record.own:
         link(fusion, base)
