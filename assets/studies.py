@@ -78,5 +78,5 @@ def _metadata(record: StudyRecord) -> dict[str, Any]:
     if best is None or best.value is None:
         return shown
     shown |= {"best": short(best.value), **{name: short(value) for name, value in best.figures.items()}}
-    shown |= {"best trials": dg.MetadataValue.md(table(record)), "train it": command(record, best)}
-    return shown
+    shown |= {"best trials": dg.MetadataValue.md(table(record))}
+    return shown | ({} if record.winner is None else {"train it": command(record, record.winner)})

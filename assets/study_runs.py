@@ -143,7 +143,8 @@ class StudyRuns:
             series = [("best_objective", len(record.trials), best.value)]
             log_figures(self.client, parent, dict(best.figures), {}, series)
             self.client.set_tag(parent, "xc.best", str(best.number))
-            self.client.set_tag(parent, "xc.command", command(record, best))
+        if record.winner is not None:
+            self.client.set_tag(parent, "xc.command", command(record, record.winner))
         self.client.set_tag(parent, "xc.state", record.state)
         if record.state == _RUNNING:
             self.client.update_run(parent, status="RUNNING")

@@ -17,7 +17,7 @@ from tests.tune.conftest import LATE, Tune, record_of
 from tests.tune.conftest import noisy as noisy
 from tests.tune.conftest import project as project
 from tests.tune.conftest import tune as tune
-from tests.tune.records import FIGURES, study, trial
+from tests.tune.records import BASE, CHANGES, FIGURES, changes, study, trial
 from xc_core.canonical import canonical
 from xc_core.chain import Workspace
 from xc_core.errors import UnavailableError
@@ -80,6 +80,16 @@ def test_a_study_that_goes_on_is_one_run_with_a_child_per_trial(store: Store) ->
     assert parent.data.params["metric.P_at_1"] == "1.0"
     assert "--set fusion.rule.depth=5" in parent.data.tags["xc.command"]
     assert shown(store, replace(record, state="all trials done"))[0].info.status == "FINISHED"
+
+
+def test_a_study_of_single_changes_has_the_command_of_a_change_that_is_clearly_better(store: Store) -> None:
+    dataset = f"d-{uuid.uuid4().hex[:8]}"
+    parent, children = shown(store, changes(BASE, CHANGES[0], dataset=dataset))
+    assert (parent.data.tags["xc.best"], "xc.command" in parent.data.tags) == ("1", False)
+    assert (children["0"].data.params, children["1"].data.params) == ({}, {"fusion.rule": "sum"})
+    parent, children = shown(store, changes(BASE, *CHANGES, dataset=dataset))
+    assert "--set encoder.loss.margin=0.5" in parent.data.tags["xc.command"]
+    assert len(children) == 6 and parent.data.params["base values.fusion.rule"] == "tree"
 
 
 @pytest.mark.parametrize("cut", ["log_batch", "set_terminated"])

@@ -72,6 +72,19 @@ def test_settings_that_only_xc_train_used_are_named(tune: Asked, fresh: Workspac
     assert f"tune: {named} to use them" in ended.err
 
 
+def test_one_at_a_time_all_trials_are_run_and_none_is_pruned(tune: Asked) -> None:
+    how = ("--sampler", "one-at-a-time")
+    tune.space.write_text("fusion.rule.depth: [1, 2, 7]\nscores.frequency: [null]\n")
+    ended = tune(*how)
+    assert ended.code == 0, ended.err
+    assert "tune: 4 trials in all: ngame as it is, then each other value of each setting\n" in ended.err
+    assert (tune(*how, "--trials", 2).code, tune(*how, "--pruner", "none").code) == (0, 0)
+    assert [limits.trials for _, limits, _ in tune.calls] == [4, 2, 4]
+    assert [(tuning.sampler, tuning.prune) for tuning, _, _ in tune.calls] == [("one-at-a-time", False)] * 3
+    tune(*how, "--pruner", "quarter").refused(64, "--pruner quarter with --sampler one-at-a-time", "drop --pruner")
+    tune("--sampler", "random").refused(78, "[None]", "give at least two values")
+
+
 @pytest.mark.parametrize(("option", "least"), [("--trials", 1), ("--keep", 0)])
 def test_a_study_has_a_trial_and_may_keep_none(tune: Asked, option: str, least: int) -> None:
     assert (tune(option, least).code, tune(option, least - 1).code, len(tune.calls)) == (0, 2, 1)

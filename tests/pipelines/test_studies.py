@@ -13,10 +13,10 @@ import pytest
 from assets import studies
 from tests.conftest import make_workspace
 from tests.pipelines.ticker import Ticker
-from tests.tune.records import study, trial
+from tests.tune.records import BASE, CHANGES, changes, study, trial
 from xc_core.chain import Workspace
 from xc_core.tune import record
-from xc_core.tune.record import StudyRecord, record_file, study_folder
+from xc_core.tune.record import StudyRecord, TrialRecord, record_file, study_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -51,6 +51,17 @@ def test_each_new_state_of_a_study_is_shown_once(tmp_path: Path, instance: dg.Da
     write(workspace, replace(first, trials=(*first.trials, trial(1, 70.0)), state="all trials done"), 2_000)
     (event,) = ticker.tick().asset_events
     assert (event.partition, event.metadata["best"].value) == ("toy/ngame", 70.0)
+
+
+@pytest.mark.parametrize(("trials", "trained"), [(CHANGES, True), (CHANGES[:1], False)])
+def test_a_study_of_single_changes_shows_the_differences(
+    tmp_path: Path, instance: dg.DagsterInstance, trials: tuple[TrialRecord, ...], trained: bool
+) -> None:
+    workspace = make_workspace(tmp_path)
+    write(workspace, changes(BASE, *trials), 1_000)
+    (event,) = Ticker(workspace, instance, "studies").tick().asset_events
+    assert "+2.00 [+1.00, +3.00]" in str(event.metadata["best trials"].value)
+    assert ("train it" in event.metadata) is trained
 
 
 def test_a_study_whose_record_cannot_be_read_hides_no_other(tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -42,3 +42,32 @@ def study(*trials: TrialRecord, dataset: str = "toy", name: str = "ngame", **cha
     }
     origin = {"machine": "a processor", "date": "2026-11-22 10:00:00", "commit": "abc"}
     return StudyRecord(name=name, asked=asked, metric="P@1", origin=origin, trials=trials, **changes)
+
+
+# a study of single changes
+
+
+def gain(points: float, width: float = 1.0, differing: int = 9) -> dict[str, Any]:
+    return {"points": points, "low": points - width, "high": points + width, "differing": differing}
+
+
+def change(number: int, values: dict[str, Any], *points: float, mean: dict[str, Any], **others: Any) -> TrialRecord:
+    """Return a trial whose P@1, P@5 and PSP@5 differ by ``points`` from those of the recipe, the objective by mean."""
+    gains = {name: gain(by) for name, by in zip(FIGURES, points, strict=True)} | {"objective": mean}
+    return trial(number, 50.0 + mean["points"], **{"values": values, "gains": gains, "stages_seconds": 150.0, **others})
+
+
+BASE = trial(0, 50.0, own=True, values={}, stages_seconds=100.0)
+CHANGES = (
+    change(1, {"fusion.rule": "sum"}, 2.0, -1.5, 0.5, mean=gain(0.4)),
+    change(2, {"encoder.loss.margin": 0.1}, -3.0, 0.2, 1.01, mean=gain(3.0, differing=5), stages_seconds=None),
+    change(3, {"encoder.loss.margin": 0.5}, 0.0, -0.001, 0.0, mean=gain(1.5)),
+    change(4, {"encoder.seed": 1}, 0.0, 0.0, 0.0, mean=gain(2.0)),
+    trial(5, values={"fusion.rule.depth": 1}, state=TrialOutcome.FAILED, why="odd"),
+)
+
+
+def changes(*trials: TrialRecord, **others: Any) -> StudyRecord:
+    own = study(*trials, state="all values tried", **others)
+    before = {"encoder.loss.margin": 0.3, "encoder.seed": 0, "fusion.rule": "tree", "fusion.rule.depth": 7}
+    return replace(own, asked={**own.asked, "sampler": "one-at-a-time", "pruner": "none", "base values": before})

@@ -17,6 +17,7 @@ from xc_core.tune.space import TRIAL_STAGES
 pytestmark = pytest.mark.chain
 
 SPACE = {"classifier.table.lr": {"log": [0.001, 0.1]}, "fusion.rule.weight": [0.1, 1.0]}
+SINGLE = {"classifier.table.lr": [0.001], "fusion.rule.weight": [0.1]}
 SHORT = fixed(encoder__epochs=1.0, classifier__table__lr=None, fusion__rule__weight=None)
 
 
@@ -38,16 +39,20 @@ def learnt_from(world: ToyWorld) -> None:
         row["target_ind"], row["target_rel"] = [0], [1.0]
 
 
-def study(xc: Xc, root: Path, change: Callable[[ToyWorld], None], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def study(
+    xc: Xc, root: Path, change: Callable[[ToyWorld], None], sampler: str, monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
     world = noisy_world()
     change(world)
     monkeypatch.setenv("XC_ROOT", str(root))
     workspace = make_workspace(root, world)
-    space = write_space(root / "space.yaml", SPACE)
-    ended = xc("tune", "--dataset", "toy", "--recipe", "ngame", "--space", space, "--trials", "2", *SHORT)
+    space = write_space(root / "space.yaml", SPACE if sampler == "tpe" else SINGLE)
+    how = ("--sampler", sampler, "--trials", "2")
+    ended = xc("tune", "--dataset", "toy", "--recipe", "ngame", "--space", space, *how, *SHORT)
     assert ended.code == 0, ended.err
     assert_no_later_stage(workspace)
-    return [(dict(own.values), own.value, dict(own.figures), dict(own.early)) for own in record_of(workspace).trials]
+    trials = record_of(workspace).trials
+    return [(dict(own.values), own.value, dict(own.figures), dict(own.early), own.gains) for own in trials]
 
 
 def assert_no_later_stage(workspace: Workspace) -> None:
@@ -57,11 +62,15 @@ def assert_no_later_stage(workspace: Workspace) -> None:
     assert not made & set(list(STAGES)[list(STAGES).index("fusion") + 1 :])
 
 
-def test_without_test_rows_every_figure_is_the_same(xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "one-at-a-time"])
+def test_without_test_rows_every_figure_is_the_same(
+    xc: Xc, tmp_path: Path, sampler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(world: ToyWorld) -> None:
         """Leave the world as it is."""
 
-    plain = study(xc, tmp_path / "plain", nothing, monkeypatch)
-    assert study(xc, tmp_path / "removed", removed, monkeypatch) == plain
-    assert study(xc, tmp_path / "garbled", garbled, monkeypatch) == plain
-    assert study(xc, tmp_path / "learnt", learnt_from, monkeypatch) != plain
+    plain = study(xc, tmp_path / "plain", nothing, sampler, monkeypatch)
+    assert [bool(gains) for *_, gains in plain] == [False, sampler != "tpe"]
+    assert study(xc, tmp_path / "removed", removed, sampler, monkeypatch) == plain
+    assert study(xc, tmp_path / "garbled", garbled, sampler, monkeypatch) == plain
+    assert study(xc, tmp_path / "learnt", learnt_from, sampler, monkeypatch) != plain

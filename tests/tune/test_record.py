@@ -192,7 +192,7 @@ def test_a_trial_with_the_settings_of_an_earlier_one_has_its_result_and_takes_no
     first, ended = trial(0, 50.0), list[Any]()
     drawn = SimpleNamespace(number=1, params=first.values)
     space = SimpleNamespace(distributions=dict, values=lambda params: params)
-    tuning, made = SimpleNamespace(space=space, sampler="random", seed=0), SimpleNamespace(ask=lambda _: drawn)
+    tuning, made = SimpleNamespace(space=space, plan=(), sampler="random", seed=0), SimpleNamespace(ask=lambda _: drawn)
     monkeypatch.setattr(_Running, "_end", lambda self, *one: ended.append(one))
     _Running(cast(Any, tuning), StudyLimits(9), tmp_path, cast(Any, made), [])._next_trial(study(first))
     assert first.taken and ended == [

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any, Final
 
 import click
-import numpy as np
 
 from xc_core.canonical import finite
 from xc_core.chain import Workspace
@@ -145,18 +144,14 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
         _check_corpus(workspace, "fusion", dataset, recipe)
         return _figures_of(figures, recipe, score), figures.rows
 
-    (our_figures, our_rows), (their_figures, their_rows) = stored(ours), stored(theirs)
-    _, our_positions, their_positions = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
-    our_figures, their_figures = our_figures.rows(our_positions), their_figures.rows(their_positions)
-    dens = [our_figures.den, their_figures.den]
-    same_labels = np.flatnonzero(np.all([dens[0][name] == dens[1][name] for name in dens[0].keys() & dens[1]], axis=0))
-    if not len(same_labels):
+    figures = paired.matched(*stored(ours), *stored(theirs))
+    if not len(figures[0]):
         raise MissingError(
             f"no validation document that neither {ours} nor {theirs} had seen, with the same labels for both",
             expected="at least one",
             do="give both the same classifier.refit, encoder.refit and fusion.rows",
         )
-    return our_figures.rows(same_labels), their_figures.rows(same_labels)
+    return figures
 
 
 def _figures_of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:

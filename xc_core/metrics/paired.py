@@ -10,6 +10,7 @@ import numpy as np
 from xc_core.metrics.bootstrap import columns, grouped, interval, percent, resamples
 from xc_core.metrics.ranking import PerDocument
 from xc_core.seeds import generator
+from xc_core.shapes import I64
 
 RESAMPLES: Final = 2000
 """Bootstrap resamples per comparison."""
@@ -31,6 +32,18 @@ class PairedDifference:
     def clear(self) -> bool:
         """True if the interval excludes 0, and enough documents differ to tell it from chance."""
         return self.differing >= _FEWEST and (self.low > 0 or self.high < 0)
+
+
+def matched(ours: PerDocument, our_rows: I64, theirs: PerDocument, their_rows: I64) -> tuple[PerDocument, PerDocument]:
+    """Return the figures of the documents that both models have, by the same labels; ``rows`` say which each has.
+
+    The rows are ascending. A document of which one model leaves a label out is left out: its denominators differ.
+    """
+    _, our_positions, their_positions = np.intersect1d(our_rows, their_rows, assume_unique=True, return_indices=True)
+    ours, theirs = ours.rows(our_positions), theirs.rows(their_positions)
+    both = [ours.den[name] == theirs.den[name] for name in ours.den.keys() & theirs.den]
+    same_labels = np.flatnonzero(np.all(both, axis=0))
+    return ours.rows(same_labels), theirs.rows(same_labels)
 
 
 def differences(ours: PerDocument, theirs: PerDocument) -> dict[str, PairedDifference]:

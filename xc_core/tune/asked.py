@@ -20,6 +20,8 @@ from xc_core.params import deep_merged, dotted, plain
 from xc_core.recipes import RECIPES, Recipe, find_recipe
 from xc_core.seeds import generator
 from xc_core.tune.metric import Metric
+from xc_core.tune.one_at_a_time import single_changes
+from xc_core.tune.record import ONE_AT_A_TIME
 from xc_core.tune.space import TRIAL_STAGES, Space, nested, present
 from xc_core.tune.trial import no_validation
 
@@ -59,14 +61,22 @@ class Tuning:
         fixed and in the space.
         """
         dataset_settings, base = project.params.dataset(dataset), recipe
-        _check_disjoint(space, changes)
+        planned = rest.get("sampler") == ONE_AT_A_TIME
+        if not planned:  # there, a value in --set is what the others are compared with
+            _check_disjoint(space, changes)
         declared = None if recipe in RECIPES else project.params.declared(dataset, recipe)
         if declared is not None:
             base, changes = declared[0], deep_merged(declared[1], changes)
         experiment = Experiment(dataset_settings, find_recipe(base))
         typed = space.typed(present(plain(resolve(recipe, base, changes)), space.settings))
         tuning = cls(
-            project=project, dataset=dataset, recipe=recipe, base=experiment, changes=changes, space=typed, **rest
+            project=project,
+            dataset=dataset,
+            recipe=recipe,
+            base=experiment,
+            changes=changes,
+            space=typed.listed() if planned else typed,
+            **rest,
         )
         for trial in tuning.corners():
             _check_held_out(trial)
@@ -80,13 +90,30 @@ class Tuning:
         """
         _, declared = self.project.params.declared(self.dataset, self.recipe) or ("", {})
         names, shared = ({name.removesuffix(".kind") for name in dotted(part)} for part in (declared, self.changes))
-        return sorted(names - shared - self.space.settings.keys())
+        drawn = set() if self.plan else self.space.settings.keys()  # one at a time, most trials have the recipe's value
+        return sorted(names - shared - drawn)
+
+    @cached_property
+    def plan(self) -> tuple[Mapping[str, Any], ...]:
+        """The values of all trials, in order; empty if a sampler draws them.
+
+        Raises ConfigError if the recipe refuses a value, or has all of them already.
+        """
+        return single_changes(self.space, self._changed) if self.sampler == ONE_AT_A_TIME else ()
+
+    def _changed(self, values: Mapping[str, Any]) -> Recipe:
+        """Return the recipe of a trial; raise ConfigError if it refuses the values."""
+        return resolve(self.recipe, self.base.recipe.name, deep_merged(dict(self.changes), nested(values)))
 
     def corners(self) -> Iterator[Recipe]:
-        """Yield the recipes at ends of the space: each value once with the first of the others, then some at random.
+        """Yield the recipes of all trials if they are known.
 
+        Otherwise those at ends of the space: each value once with the first of the others, then some at random.
         Raises ConfigError for a combination that the recipe refuses.
         """
+        if self.plan:
+            yield from map(self._changed, self.plan)
+            return
         probes = {name: domain.probes for name, domain in self.space.settings.items()}
         first = {name: values[0] for name, values in probes.items()}
         random = generator(self.seed, "tune-corners")
@@ -97,14 +124,19 @@ class Tuning:
                 for _ in range(_CORNERS)
             ),
         ]:
-            yield resolve(self.recipe, self.base.recipe.name, deep_merged(dict(self.changes), nested(values)))
+            yield self._changed(values)
 
     def defaults(self) -> dict[str, Any] | None:
         """Return the settings of the recipe without a study, as a trial stores them; None if the space lacks them."""
-        settings = plain(resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
-        values = present(settings, self.space.settings)
+        if self.plan:
+            return {}
+        values = self.present()
         labels = self.space.labels(values)
         return labels if labels is not None and self.space.values(labels) == values else None
+
+    def present(self) -> dict[str, Any]:
+        """Return the values that the recipe has of the settings in the space."""
+        return present(plain(self._changed({})), self.space.settings)
 
     @cached_property
     def _by_tokenizer(self) -> dict[str, Recipe]:
@@ -126,7 +158,7 @@ class Tuning:
 
     def definition(self) -> dict[str, Any]:
         """Return what defines the study: if any of it changes, its trials cannot be compared with new ones."""
-        experiment = Experiment(self.base.dataset, resolve(self.recipe, self.base.recipe.name, dict(self.changes)))
+        experiment = Experiment(self.base.dataset, self._changed({}))
         settings = [resolved(self.project, stage, experiment) for stage in TRIAL_STAGES]
         content = {
             "dataset": self.dataset,
@@ -141,6 +173,7 @@ class Tuning:
             **self._data(),
             "settings and code": hashlib.sha256(json.dumps(settings).encode()).hexdigest(),
         }
+        content |= {"base values": self.present()} if self.plan else {}
         definition: dict[str, Any] = json.loads(json.dumps(content))
         return definition
 

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from xc_core.errors import UsageError, nearest
 from xc_core.metrics.names import stored
+from xc_core.metrics.ranking import PerDocument
+from xc_core.shapes import F64
 
 FIGURES: Final = ("P@1", "P@5", "PSP@5")
 """What the stage fusion measures on validation documents."""
 MEAN: Final = "mean"
+OBJECTIVE: Final = "objective"
+"""The name of the weighted mean beside those of figures."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,22 @@ class Metric:
     def value(self, figures: Mapping[str, float]) -> float:
         """Return the weighted mean of figures, which are named as the stage fusion names them (P_at_1)."""
         return sum(weight * figures[stored(name)] for name, weight in self.weights.items())
+
+    def per_document(self, figures: PerDocument) -> PerDocument:
+        """Return the objective of each document, whose total is ``value`` of the totals.
+
+        The sums of denominators are those of all documents, so that the objective of a resample is a ratio of sums
+        too. It is the weighted mean of the figures of the resample if their denominators are proportional, as those of
+        P@1 and P@5 are; otherwise nearly.
+        """
+
+        weights = {stored(name): weight for name, weight in self.weights.items()}
+        sums = {name: figures.den[name].sum() for name in weights}
+
+        def mean(side: Mapping[str, F64]) -> dict[str, F64]:
+            return {OBJECTIVE: np.sum([weight * side[name] / sums[name] for name, weight in weights.items()], axis=0)}
+
+        return PerDocument(mean(figures.num), mean(figures.den))
 
     def __str__(self) -> str:
         if len(set(self.weights.values())) == 1:

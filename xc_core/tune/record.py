@@ -20,11 +20,15 @@ from xc_core.chain.costs import processor
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import CorruptError, MissingError
 from xc_core.locks import locked
+from xc_core.metrics.paired import PairedDifference
 from xc_core.root import check_there
+from xc_core.tune.metric import OBJECTIVE
 from xc_core.visible import counted
 
 SAME: Final = "same settings as trial"
 """How the reason of a trial that repeats another begins."""
+ONE_AT_A_TIME: Final = "one-at-a-time"
+"""The sampler of a study whose trials change one setting each."""
 _FILE: Final = "study.json"
 _FOLDER: Final = "tune"
 
@@ -62,6 +66,10 @@ class TrialRecord:
     """True for the settings that the recipe has without a study."""
     why: str = ""
     folder: str = ""
+    stages_seconds: float | None = None
+    """Seconds of all its stages, those included that were taken over; None if not known. One at a time only."""
+    gains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """One at a time: the ``PairedDifference`` from the recipe as it is, by figure; that of the objective too."""
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> TrialRecord:
@@ -76,6 +84,10 @@ class TrialRecord:
     def ended(self) -> bool:
         """True if it is not tried again."""
         return self.state is not TrialOutcome.STOPPED
+
+    def gain(self, figure: str) -> PairedDifference:
+        """Return the difference of a figure from the recipe as it is; KeyError if it is not known."""
+        return PairedDifference(**self.gains[figure])
 
     @property
     def repeats(self) -> bool:
@@ -113,6 +125,23 @@ class StudyRecord:
         """Return the trials that are done, best first, without those that repeat another."""
         done = [t for t in self.trials if t.state is TrialOutcome.DONE and t.value is not None and not t.repeats]
         return sorted(done, key=lambda trial: (-(trial.value or 0.0), trial.number))
+
+    @property
+    def planned(self) -> bool:
+        """True if its trials change one setting each."""
+        return bool(self.asked.get("sampler") == ONE_AT_A_TIME)
+
+    @property
+    def winner(self) -> TrialRecord | None:
+        """The trial whose settings are to be trained: the best; one at a time, the best that is clearly better.
+
+        A seed is no improvement: one that is better than another shows how much chance there is.
+        """
+        if not self.planned:
+            return self.best
+        compared = [trial for trial in self.ranked() if trial.gains and not next(iter(trial.values)).endswith(".seed")]
+        gains = ((trial, trial.gain(OBJECTIVE)) for trial in compared)
+        return next((trial for trial, gain in gains if gain.clear and gain.points > 0), None)
 
     @property
     def baseline(self) -> TrialRecord | None:

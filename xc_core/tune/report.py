@@ -8,8 +8,9 @@ from collections import Counter
 from typing import Any, Final
 
 from xc_core.metrics.names import stored
+from xc_core.metrics.paired import PairedDifference
 from xc_core.params import deep_merged, dotted, option_text
-from xc_core.tune.metric import FIGURES
+from xc_core.tune.metric import FIGURES, OBJECTIVE
 from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord
 from xc_core.tune.space import nested
 from xc_core.visible import counted
@@ -21,10 +22,18 @@ _SHOWN: Final = 10
 
 
 def table(record: StudyRecord, limit: int = _SHOWN) -> str:
-    """Return the ``limit`` best trials as a Markdown table: objective, figures, settings, seconds."""
+    """Return the ``limit`` best trials as a Markdown table: objective, figures, settings, seconds.
+
+    If they change one setting each, return all, in order, with their differences from the recipe as it is.
+    """
+    if record.planned:
+        return _of_changes(record)
     names = list(record.asked["space"])
     head = ["trial", "objective", *FIGURES, *names, "used", "seconds"]
-    rows = [_row(trial, names) for trial in record.ranked()[:limit]]
+    return _markdown(head, [_row(trial, names) for trial in record.ranked()[:limit]])
+
+
+def _markdown(head: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
     lines = [_aligned(head, widths), "| " + " | ".join("-" * width for width in widths) + " |"]
     return "\n".join([*lines, *(_aligned(row, widths) for row in rows)])
@@ -34,6 +43,59 @@ def _row(trial: TrialRecord, names: list[str]) -> list[str]:
     figures = [f"{trial.figures[stored(name)]:.2f}" for name in FIGURES]
     settings = [option_text(trial.values[name]) for name in names]
     return [str(trial.number), f"{trial.value:.2f}", *figures, *settings, trial.served, f"{trial.seconds:.0f}"]
+
+
+def _of_changes(record: StudyRecord) -> str:
+    """Return a row per changed setting: its value before and now, differences with intervals, relative seconds."""
+    before, base = record.asked["base values"], record.baseline
+    rows = []
+    for trial in record.trials:
+        if base is not None and trial.gains:
+            ((name, value),) = trial.values.items()
+            seconds, base_seconds = trial.stages_seconds, base.stages_seconds
+            time = f"{seconds / base_seconds:.2f}" if seconds is not None and base_seconds else "-"
+            gains = [_interval(trial.gain(stored(figure))) for figure in FIGURES]
+            rows.append([str(trial.number), name, option_text(before.get(name)), option_text(value), *gains, time])
+    return _markdown(["trial", "setting", "recipe", "value", *FIGURES, "time"], rows)
+
+
+def _interval(gain: PairedDifference) -> str:
+    return f"{gain.points:+z.2f} [{gain.low:+z.2f}, {gain.high:+z.2f}]"
+
+
+def changes(record: StudyRecord) -> list[str]:
+    """Return what a study of single changes shows, as paragraphs: the recipe as it is, and which changes differ."""
+    base, compared = record.baseline, [trial for trial in record.trials if trial.gains]
+    if base is None:
+        return []
+    figures = ", ".join(f"{name} {base.figures[stored(name)]:.2f}" for name in FIGURES)
+    spent = "" if base.stages_seconds is None else f", {base.stages_seconds:.0f} s for all stages (time 1.00)"
+    lines = [f"the recipe as it is, trial {base.number}: {record.metric} {base.value:.2f}; {figures}{spent}"]
+    for words, sign in (("above", 1), ("below", -1)):
+        found = [text for trial in compared if (text := _clear(trial, sign))]
+        lines.append(f"intervals {words} 0: {'; '.join(found) or 'none'}")
+    count = len(compared) * len(FIGURES)
+    by_chance = f"about {count / 20:.1f} of these {counted(count, 'interval')} would exclude 0 by chance"
+    lines.append(f"{by_chance} if no setting mattered; an interval is that of other documents, not of other seeds")
+    if (best := record.winner) is None:
+        return [*lines, f"no single change is clearly better by the {record.metric}"]
+    gain = f"{record.metric} {_interval(best.gain(OBJECTIVE))}"
+    return [*lines, f"the best change that is clearly better is trial {best.number}, {_setting(best)}: {gain}"]
+
+
+def _winners(record: StudyRecord) -> list[TrialRecord]:
+    return [] if record.winner is None else [record.winner]
+
+
+def _clear(trial: TrialRecord, sign: int) -> str:
+    """Return the change of a trial and the figures whose interval excludes 0 on one side; empty if there is none."""
+    gains = {name: trial.gain(stored(name)) for name in FIGURES}
+    names = [name for name, gain in gains.items() if gain.clear and gain.points * sign > 0]
+    return f"{_setting(trial)} ({', '.join(names)})" if names else ""
+
+
+def _setting(trial: TrialRecord) -> str:
+    return ", ".join(f"{name}={option_text(value)}" for name, value in trial.values.items())
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:
@@ -68,6 +130,9 @@ def summary(record: StudyRecord) -> str:
         "was fitted on",
         table(record),
     ]
+    if record.planned:
+        trained = [f"train it:  {command(record, one)}" for one in _winners(record)]
+        return "\n".join([*lines, *changes(record), *trained])
     if record.importances:
         shown = ", ".join(f"{name} {share:.2f}" for name, share in record.importances.items())
         lines.append(f"settings that matter (PED-ANOVA): {shown}")
@@ -92,8 +157,7 @@ def note(record: StudyRecord, command_line: str) -> str:
     parts = [
         f"# Study {record.name} of {record.dataset}",
         f"*{origin['date'][:10]}.*",
-        f"**Question.** Which settings of `{record.asked['recipe']}` on {record.dataset} have the best {record.metric} "
-        "on validation documents?",
+        f"**Question.** {_question(record)}",
         f"**Command**, at commit {origin['commit'][:12]}, on {origin['machine']}:\n\n```\n{command_line}\n```",
         f"**Space.**\n\n```yaml\n{space}\n```",
         f"**Result.** {_counts(record)}",
@@ -101,6 +165,13 @@ def note(record: StudyRecord, command_line: str) -> str:
     if best is not None:
         parts += [table(record, len(record.trials)), *_findings(record, best)]
     return "\n\n".join([*parts, *_without_figures(record), "**Conclusion.** (to be written)"]) + "\n"
+
+
+def _question(record: StudyRecord) -> str:
+    where = f"of `{record.asked['recipe']}` on {record.dataset}"
+    if record.planned:
+        return f"Which settings {where} change the figures on validation documents, each changed alone?"
+    return f"Which settings {where} have the best {record.metric} on validation documents?"
 
 
 def _counts(record: StudyRecord) -> str:
@@ -114,6 +185,9 @@ def _counts(record: StudyRecord) -> str:
 
 
 def _findings(record: StudyRecord, best: TrialRecord) -> list[str]:
+    if record.planned:
+        trained = [f"It is trained by\n\n```\n{command(record, one)}\n```" for one in _winners(record)]
+        return ["\n".join(f"- {line}" for line in changes(record)), *trained]
     matter = ", ".join(f"`{name}` {share:.2f}" for name, share in record.importances.items())
     lines = [f"What matters (PED-ANOVA): {matter}."] if matter else []
     baseline = record.baseline

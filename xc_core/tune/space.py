@@ -14,6 +14,7 @@ from xc_core.chain.registry import STAGES
 from xc_core.errors import ConfigError, MissingError, nearest, shown
 from xc_core.outside import text_of, yaml_of
 from xc_core.params import dotted, put
+from xc_core.visible import counted
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -67,6 +68,10 @@ class Choices:
         return next(choice for choice in self.values if _label(choice) == label)
 
     def typed(self, present: Any) -> Choices:
+        """Return the choices themselves."""
+        return self
+
+    def listed(self, name: str) -> Choices:
         """Return the choices themselves."""
         return self
 
@@ -124,6 +129,13 @@ class Range:
         """Return the range with fractions if the setting's ``present`` value is one, even if its ends are whole."""
         return replace(self, integer=self.integer and not isinstance(present, float))
 
+    def listed(self, name: str) -> Choices:
+        """Return the values of a range with a step; raise ConfigError, with the setting's name, for any other range."""
+        if self.step is None:
+            found, do = f"{name}: {shown(self.plain())}", f"list the values, {name}: [a, b], or give a range a step"
+            raise ConfigError(found, expected="values that can be tried one at a time", do=do)
+        return Choices(tuple(self.value(self.low + i * self.step) for i in range(self.size or 0)))
+
     def plain(self) -> Any:
         """Return what the space file has."""
         ends = {"log" if self.log else "range": [self.low, self.high]}
@@ -137,8 +149,8 @@ class Space:
     settings: Mapping[str, Choices | Range]
 
     @classmethod
-    def read(cls, path: Path) -> Space:
-        """Read a space file.
+    def read(cls, path: Path, fewest: int = 2) -> Space:
+        """Read a space file, in which a list has at least ``fewest`` values.
 
         Raises MissingError if there is none, ConfigError for anything that is no space, with the setting's name.
         """
@@ -148,10 +160,10 @@ class Space:
             raise MissingError(
                 f"no file {path}", expected="a space file", do=f"write one, a line per setting: {_EXAMPLE}"
             ) from error
-        return cls.of(content, str(path))
+        return cls.of(content, str(path), fewest)
 
     @classmethod
-    def of(cls, content: Any, where: str = "the space") -> Space:
+    def of(cls, content: Any, where: str = "the space", fewest: int = 2) -> Space:
         """Return the space that the ``content`` of a file describes.
 
         Raises ConfigError for anything that is no space, with the setting's name.
@@ -162,7 +174,7 @@ class Space:
         settings: dict[str, Choices | Range] = {}
         for name, spec in content.items():
             _check_name(name, where)
-            settings[name] = _parse(spec, f"{where}: {name}")
+            settings[name] = _parse(spec, f"{where}: {name}", fewest)
         if twice := [name for name in settings if f"{name}.kind" in settings]:
             found = f"{twice[0]} and {twice[0]}.kind, which are the same setting"
             raise ConfigError(found, expected="one line per setting", do="drop one of them", where=where)
@@ -190,6 +202,10 @@ class Space:
     def typed(self, present: Mapping[str, Any]) -> Space:
         """Return the space with ranges of fractions for settings whose ``present`` value is a fraction."""
         return Space({name: domain.typed(present.get(name)) for name, domain in self.settings.items()})
+
+    def listed(self) -> Space:
+        """Return the space with lists instead of ranges; raise ConfigError for a range that no step makes finite."""
+        return Space({name: domain.listed(name) for name, domain in self.settings.items()})
 
     def plain(self) -> dict[str, Any]:
         """Return the content of the space file."""
@@ -246,10 +262,10 @@ def _check_name(name: object, where: str) -> None:
         )
 
 
-def _parse(spec: Any, where: str) -> Choices | Range:
+def _parse(spec: Any, where: str, fewest: int) -> Choices | Range:
     """Return the values of one setting; raise ConfigError if they cannot be understood."""
     if isinstance(spec, list):
-        return _choices(spec, where)
+        return _choices(spec, where, fewest)
     if not isinstance(spec, dict):
         raise ConfigError(
             f"{shown(spec)}", expected="a list of values, {range: [a, b]} or {log: [a, b]}", do=_ADVICE, where=where
@@ -261,10 +277,10 @@ def _parse(spec: Any, where: str) -> Choices | Range:
     if sum(key in spec for key in (*_RANGES, "choices")) != 1 or ("choices" in spec and "step" in spec):
         expected = "one of range, log and choices; step only with a range"
         raise ConfigError(", ".join(spec) or "nothing", expected=expected, do="drop one", where=where)
-    return _choices(spec["choices"], where) if "choices" in spec else _range(spec, where)
+    return _choices(spec["choices"], where, fewest) if "choices" in spec else _range(spec, where)
 
 
-def _choices(values: Any, where: str) -> Choices:
+def _choices(values: Any, where: str, fewest: int) -> Choices:
     labels: set[str] = set()
     for value in values if isinstance(values, list) else ():
         try:
@@ -274,9 +290,10 @@ def _choices(values: Any, where: str) -> Choices:
             expected = "numbers, texts, true, false and null, or lists and mappings of them"
             do = "write it in quotes if it is a text; no setting is a date"
             raise ConfigError(found, expected=expected, do=do, where=where) from error
-    if len(labels) < 2 or len(labels) != len(values):
-        expected = "a list of at least two values, each once"
-        raise ConfigError(f"{shown(values)}", expected=expected, do=_ADVICE, where=where)
+    if len(labels) < fewest or len(labels) != len(values):
+        expected = f"a list of at least {counted(fewest, 'value')}, each once"
+        do = _ADVICE if fewest > 1 else "give each value once"
+        raise ConfigError(f"{shown(values)}", expected=expected, do=do, where=where)
     return Choices(tuple(values))
 
 

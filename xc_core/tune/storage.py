@@ -14,7 +14,7 @@ from xc_core.errors import BusyError, CorruptError, MissingError, UsageError, fi
 from xc_core.git import project_checkout
 from xc_core.sqlite import sqlite_address
 from xc_core.tune.asked import DIGESTS, Tuning
-from xc_core.tune.record import machine, record_file
+from xc_core.tune.record import ONE_AT_A_TIME, machine, record_file
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -45,6 +45,7 @@ def sampler(name: str, seed: int) -> BaseSampler:
     from optuna.samplers import RandomSampler, TPESampler
 
     kinds: dict[str, type[TPESampler | RandomSampler]] = {"tpe": TPESampler, "random": RandomSampler}
+    kinds |= {ONE_AT_A_TIME: RandomSampler}  # which draws nothing: all values are in the queue
     return kinds[name](seed=seed % (1 << 32))
 
 

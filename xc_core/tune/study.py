@@ -22,6 +22,7 @@ from xc_core.seeds import derive
 from xc_core.tune.asked import Tuning
 from xc_core.tune.early import early
 from xc_core.tune.limits import TimeIsUpError, count_of_killed, seconds_kept, stopped_after
+from xc_core.tune.one_at_a_time import check_base, compared, queue
 from xc_core.tune.record import SAME, StudyRecord, TrialOutcome, TrialRecord, study_folder, study_lock
 from xc_core.tune.space import TRIAL_STAGES, nested
 from xc_core.tune.storage import answering, importances, opened, sampler, unreadable
@@ -102,14 +103,17 @@ class _Running:
         self._recover()
         while True:
             record = self.record("running")
+            check_base(record.ended if self.tuning.plan else ())
             tried = {_key(trial.values) for trial in record.ended}
+            if len(tried) == len(self.tuning.plan) > 0:
+                return "all values tried"
             if len(tried) >= self.limits.trials:
                 return "all trials done"
             if _repeats(record.ended) >= _MAX_REPEATS:
                 return "the sampler draws nothing new"
             if self.limits.seconds is not None and record.seconds >= self.limits.seconds:
                 return "budget used up"
-            if self.tuning.space.size is not None and len(tried) >= self.tuning.space.size:
+            if not self.tuning.plan and len(tried) >= (self.tuning.space.size or math.inf):
                 return "all combinations tried"
             self._next_trial(record)
 
@@ -137,7 +141,7 @@ class _Running:
 
     def finish(self, state: str) -> StudyRecord:
         """Write the record with importances, show it, and delete the artefacts of trials that lost."""
-        record = replace(self.record(state), importances=importances(self.study))
+        record = replace(self.record(state), importances={} if self.tuning.plan else importances(self.study))
         self._delete_losers(record)
         self._publish(record)
         return record
@@ -165,9 +169,11 @@ class _Running:
     def _next_trial(self, record: StudyRecord) -> None:
         """Draw a trial and run it; if an earlier trial had the same settings, copy its result."""
         self.study.sampler = sampler(self.tuning.sampler, derive(self.tuning.seed, "tune", len(record.ended)))
-        drawn = self.study.ask(self.tuning.space.distributions())
-        values = self.tuning.space.values(drawn.params)
-        report(f"tune: trial {drawn.number}: " + ", ".join(f"{name} {value}" for name, value in values.items()))
+        space, plan = self.tuning.space, self.tuning.plan
+        drawn = self.study.ask((queue(self.study, space, plan, record.ended) if plan else space).distributions())
+        values = space.values(drawn.params)
+        shown = ", ".join(f"{name} {value}" for name, value in values.items()) or "the recipe as it is"
+        report(f"tune: trial {drawn.number}: {shown}")
         earlier = next((trial for trial in record.ended if _key(trial.values) == _key(values)), None)
         if earlier is None:
             remaining = None if self.limits.seconds is None else self.limits.seconds - record.seconds
@@ -288,7 +294,7 @@ class _Attempt:
         """Record the objective; a figure that is not a number is a failure."""
         value = self.tuning.metric.value(result.figures)
         finite = math.isfinite(value)
-        self.record = replace(
+        record = replace(
             self.record,
             state=TrialOutcome.DONE if finite else TrialOutcome.FAILED,
             value=value if finite else None,
@@ -297,6 +303,8 @@ class _Attempt:
             documents=result.documents,
             why="" if finite else "the figures are not finite",
         )
+        planned = self.tuning.plan and finite
+        self.record = compared(self.trial, self.tuning.metric, record, self.earlier) if planned else record
 
 
 def is_low(value: float, earlier: Sequence[float]) -> bool:

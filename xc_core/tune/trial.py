@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ from typing import Any, Final
 from xc_core import artifacts
 from xc_core.chain import STAGES, Stage, Workspace, run_stage
 from xc_core.chain.adopt import adopt
+from xc_core.chain.costs import read_costs
 from xc_core.chain.dataset import Partition
 from xc_core.chain.experiment import Experiment, resolve
 from xc_core.chain.params_file import ParamsFile
@@ -100,6 +102,11 @@ class Trial(Workspace):
     def run(self, stage: Stage) -> bool:
         """Run one stage, or take over its result; return True if another experiment had it."""
         adopted = adopt(self, stage, self.experiment, self._other_folders(stage.name))
+        if adopted is not None:  # with what it cost
+            owner, place = Workspace(adopted.parents[3]), (stage.name, self.dataset)
+            with suppress(FileNotFoundError):
+                cost = owner.scratch("cost", *place, adopted.parent.name).read_text("utf-8")
+                artifacts.write_file(self.scratch("cost", *place, self.name), cost)
         run_stage(self, stage.name, self.dataset, self.name)
         return adopted is not None
 
@@ -108,6 +115,11 @@ class Trial(Workspace):
         yield from sorted(self.data.glob(f"{self.dataset}/*/{stage}"))
         yield from sorted(self.project.data.glob(f"{self.dataset}/*/{stage}"))
         yield from sorted(self.root.parent.glob(f"*/data/{self.dataset}/*/{stage}"))
+
+    def seconds(self) -> float | None:
+        """Return how long all its stages ran when they were made, here or elsewhere; None if that is not known."""
+        costs = [read_costs(self, stage.name, self.dataset, self.name).get("seconds") for stage in TRIAL_STAGES]
+        return sum(cost for cost in costs if cost is not None) if None not in costs else None
 
     def result(self) -> Result:
         """Return the figures of what would be served, at the default of its dial.
