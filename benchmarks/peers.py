@@ -6,6 +6,7 @@ that encoder, and sums of these. Each learns from train and validation documents
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.encoders.embed import embed_rows
 from xc_core.encoders.pooling import Pooling
+from xc_core.errors import XCError
 from xc_core.metrics.names import TABLE, titled
 from xc_core.metrics.ranking import per_document, without
 from xc_core.pretrained import declared_pooling
@@ -236,7 +238,13 @@ def _line(name: str, figures: Sequence[float], seconds: float) -> str:
 )
 def main(names: tuple[str, ...], dataset: str, encoder: str) -> None:
     """Measure peers on the test documents of an ingested dataset; a table in Markdown."""
-    corpus = Corpus.open(Workspace.find().folder("corpus", dataset))
+    try:
+        workspace = Workspace.find()
+        workspace.params.dataset(dataset)
+        corpus = workspace.open(Corpus, dataset)
+    except XCError as error:
+        click.echo(f"peers: {error}", err=True)
+        sys.exit(error.exit_code)
     click.echo(f"{today()}, {machine()}, {dataset}, {len(corpus.rows(TEST)):,} test documents\n")
     for line in measure(Data(corpus, encoder), names or list(PEERS)):
         click.echo(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy import sparse
 
 from benchmarks import peers
@@ -11,6 +12,7 @@ from benchmarks.peers import PEERS, Data, added, as_matrix, best, measure, votes
 from tests.conftest import open_corpus
 from xc_core.chain import Workspace
 from xc_core.encoders import build_encoder
+from xc_core.errors import MissingError
 from xc_core.metrics.names import TABLE
 from xc_core.shapes import PAD_ID, Shortlist
 
@@ -66,3 +68,12 @@ def test_a_model_is_asked_as_it_was_trained(
     )
     Data(open_corpus(trained), "bag").embedded(["river0 castle1"])
     assert [config.pooling for config in asked] == [pooling]
+
+
+def test_a_dataset_that_was_not_ingested_is_named_without_a_traceback(
+    trained: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XC_ROOT", str(trained.root))
+    result = CliRunner().invoke(peers.main, ["--dataset", "absent"])
+    assert result.exit_code == MissingError.exit_code
+    assert result.output.startswith("peers: found no dataset 'absent' in params.yaml")

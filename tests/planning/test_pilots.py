@@ -82,6 +82,15 @@ def test_the_smallest_of_three_pilots_pays_for_imports(
     assert lines == [*(f"plan: running ngame on {size} documents" for size in sizes), "plan: timing searches"]
 
 
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [(7, [200]), (200, [200]), (201, [200, 1_000]), (1_000, [200, 1_000]), (1_001, [200, 1_000]), (4_001, None)],
+)
+def test_there_are_two_pilots_unless_the_first_has_all_documents(documents: int, expected: list[int] | None) -> None:
+    """For 201 to 1,000 documents there was one: the costs of half a batch of M1, and no line through two points."""
+    assert pilots._pilot_sizes(documents) == (expected or list(pilots.SIZES))
+
+
 @pytest.mark.parametrize(("documents", "tests", "expected"), [(60, 6, 60), (200, 150, 116)])
 def test_the_number_of_documents_is_shown_if_there_are_few(
     documents: int, tests: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]

@@ -98,6 +98,23 @@ def test_the_encoder_in_a_model_does_not_grow_with_the_labels() -> None:
     assert found["model"] == pytest.approx(1000 + WRITTEN["model"](Case(recipe, LARGE, WIDTH)) + 400_000, rel=1e-6)
 
 
+@pytest.mark.parametrize(("batch", "train", "counted"), [(256, 700_000, 1), (9_999, 700_000, 2), (256, 90, 0)])
+def test_a_pilot_with_fewer_documents_than_a_batch_does_not_say_what_m1_holds(
+    batch: int, train: int, counted: int
+) -> None:
+    """Pilots have 200, 1,000 and 4,000 train documents; a batch of the smallest one held a third too little."""
+    recipe = RECIPES["house"].changed({"encoder": {"order": {"batch_size": batch}}})
+    rates, world = rates_of(recipe), replace(LARGE, train=train)
+    for number, pilot in enumerate(rates.pilots):
+        for stage in ("encoder", "classifier"):
+            pilot.stages[stage]["peak_memory_mb"] += number * 100
+    found = {cost.stage: cost.memory for cost in Estimator(recipe, rates).costs(world)}
+    case = Case(recipe, world, WIDTH)
+    held = 500e6 + counted * (100 << 20) + HELD["encoder"](case)
+    assert found["encoder"] == pytest.approx(held, rel=1e-6)
+    assert found["classifier"] == pytest.approx(500e6 + HELD["classifier"](case), rel=1e-6)
+
+
 def test_steps_of_m1_grow_with_documents_and_epochs() -> None:
     recipe = RECIPES["dpr"].changed({"encoder": {"order": {"batch_size": 100}}})
     found = {cost.stage: cost.seconds for cost in Estimator(recipe, rates_of(recipe)).costs(LARGE)}

@@ -100,6 +100,20 @@ def test_a_text_without_a_known_word_has_no_label(made: Workspace) -> None:
     assert [bool(labels) for labels in found] == [False, False, True]
 
 
+def test_test_documents_without_a_label_are_reported(tmp_path: Path, lines: list[str]) -> None:
+    """They count as wrong in all figures; elsewhere nobody would see why."""
+    world = ToyWorld.make()
+    for number, row in enumerate(world.test[:3]):
+        row["title"], row["content"] = f"quixotic{number}", f"zeppelins{number}"
+    workspace = make_workspace(tmp_path, world)
+    workspace.params.declare_experiment("toy", "bonsai", "bonsai", {})
+    for stage in list(STAGES)[: list(STAGES).index("evaluation") + 1]:
+        run_stage(workspace, stage, "toy", "bonsai")
+    (note,) = [line for line in lines if "no predicted label" in line]
+    share = 3 / len(world.test)
+    assert note.startswith(f"evaluation: 3 of {len(world.test)} test documents ({share:.1%}) have no predicted label; ")
+
+
 def test_what_it_learnt_from_is_said_of_the_score(made: Workspace) -> None:
     corpus = open_corpus(made)
     published = len(corpus.published_rows())

@@ -144,9 +144,17 @@ class Estimator:
     def _memory(self, name: str, case: Case) -> float:
         bases = [
             pilot.stages[name]["peak_memory_mb"] * (1 << 20) - HELD[name](pilot_case)
-            for pilot, pilot_case in self._pilots
+            for pilot, pilot_case in (self._with_full_batches(case) if name == "encoder" else self._pilots)
         ]
         return max(min(bases), 0.0) + HELD[name](case)  # later pilots of the process hold what earlier ones left
+
+    def _with_full_batches(self, case: Case) -> list[tuple[Pilot, Case]]:
+        """Return the pilots with a batch of M1 as large as in the training, or the largest pilot.
+
+        In a step M1 keeps what each layer computed from the texts of the batch: with fewer texts, less.
+        """
+        batch = min(getattr(self.recipe.encoder.order, "batch_size", 1), case.world.train)
+        return [pair for pair in self._pilots if pair[0].world.train >= batch] or self._pilots[-1:]
 
     def _disk(self, name: str, case: Case) -> float:
         copied = [self._copied_bytes(name, pilot, pilot_case) for pilot, pilot_case in self._pilots]

@@ -230,7 +230,7 @@ def measure_rates(workspace: Workspace, base: str, changes: dict[str, Any], sour
     """
     pilots: list[Pilot] = []
     width = 0
-    sizes = [size for size in SIZES if size < source.world.documents] or SIZES[:1]
+    sizes = _pilot_sizes(source.world.documents)
     for number, size in enumerate(sizes):
         documents = counted(sum(source.sizes(size)), "document")
         report(f"plan: running {base}{' with changes' if changes else ''} on {documents}")
@@ -245,6 +245,16 @@ def measure_rates(workspace: Workspace, base: str, changes: dict[str, Any], sour
     report("plan: timing searches")
     with quiet():
         return Rates(tuple(pilots), pilots[-1], width, *_search_rates(width))
+
+
+def _pilot_sizes(documents: int) -> list[int]:
+    """Return the sizes of the pilots for data of so many documents.
+
+    If the smallest pilot does not have all of them, there is a second one, with all if there are few. One pilot alone
+    does not tell fixed costs from costs per document, and of 200 documents it has half a batch of M1.
+    """
+    count = sum(size < documents for size in SIZES)
+    return list(SIZES[: count if count > 1 else 1 + count])
 
 
 def _run_pilot(

@@ -32,6 +32,7 @@ from xc_core.recipes.settings import EvaluationSettings
 from xc_core.scores import Query, Scores
 from xc_core.seeds import generator
 from xc_core.shapes import F32, F64, I64, Bool, Shortlist
+from xc_core.visible import counted
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def run(context: Context[EvaluationSettings]) -> None:
     )
     if content["calibration"]:
         context.report(f"evaluation: {in_words(content['calibration'])}")
-    if fusion.rule.learns and (note := _label_shift_note(corpus)):
+    notes = [_no_label_note(ranked.short), _label_shift_note(corpus) if fusion.rule.learns else ""]
+    for note in filter(None, notes):
         context.report(f"evaluation: {note}")
 
 
@@ -123,6 +125,17 @@ def _calibration(ranked: _Ranked, fusion: FittedFusion) -> dict[str, Any] | None
         None
         if probability_NK is None
         else calibration(probability_NK, hits(ranked.short, ranked.truth), len(ranked.truth.indices))
+    )
+
+
+def _no_label_note(short: Shortlist) -> str:
+    """Return a note if test documents have no label: those without a known word, if all scores read words."""
+    if not (count := int((~short.filled_NK.any(axis=1)).sum())):
+        return ""
+    return (
+        f"{count:,} of {counted(len(short), 'test document')} ({count / len(short):.1%}) have no predicted label; a "
+        "score by words has none for a text without a word of two train documents, for instance in a language without "
+        "spaces: add a score that reads parts of words (--set scores.characters={}), or train a recipe with an encoder"
     )
 
 
