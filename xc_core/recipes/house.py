@@ -36,10 +36,29 @@ from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import ByText
 from xc_core.train.optim import OptimConfig
 
-_FUSION_ROWS = 4_500
+FUSION_ROWS = 4_500
 """Documents that the fusion is fitted on, which one held-out training gives on large data."""
-_TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000, characters=0)
-"""The words that the two scores by words read."""
+TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000, characters=0)
+"""The words that scores by words read."""
+
+FUSION = FusionSettings(
+    rule=LightGBM(
+        objective=Objective.LAMBDARANK,
+        linear=True,
+        log_probabilities=True,
+        rounds=50,
+        leaves=7,
+        min_leaf=100,
+        penalty=10.0,
+        shrinkage=0.1,
+        truncation=10,
+    ),
+    rows=FUSION_ROWS,
+    candidates=100,
+    fallback=True,
+    tail_cost=1.0,
+)
+"""The rule of all recipes of this project: a linear model, corrected by trees."""
 
 HOUSE = register(
     Recipe(
@@ -64,32 +83,16 @@ HOUSE = register(
             warmup=0.03,
             dropout=0.3,
             refit=True,
-            enough=_FUSION_ROWS,
+            enough=FUSION_ROWS,
         ),
         scores=named(
             LabelText(search=True),
             Classifier(),
             Frequency(),
             Neighbours(nearest=30, temperature=0.05, exact_up_to=50_000, probes=128),
-            Lexical(terms=_TERMS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
-            LabelWords(terms=_TERMS),
+            Lexical(terms=TERMS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
+            LabelWords(terms=TERMS),
         ),
-        fusion=FusionSettings(
-            rule=LightGBM(
-                objective=Objective.LAMBDARANK,
-                linear=True,
-                log_probabilities=True,
-                rounds=50,
-                leaves=7,
-                min_leaf=100,
-                penalty=10.0,
-                shrinkage=0.1,
-                truncation=10,
-            ),
-            rows=_FUSION_ROWS,
-            candidates=100,
-            fallback=True,
-            tail_cost=1.0,
-        ),
+        fusion=FUSION,
     ),
 )

@@ -1,0 +1,40 @@
+"""All scores by words, and no encoder: what a text can be told by its words and their parts.
+
+Scores: label trees on words and on parts of words (four characters), the words and the parts that a text and a label
+share, and the frequency of the label. Parts of words know inflected, compound and misspelt words, and texts in
+languages without spaces; the shared words know labels without train documents.
+Fusion: that of ``house``.
+
+As in ``bonsai``, whose score ``lexical`` is the first one, there is an encoder of random weights that no score reads.
+Chosen on validation documents of WordNetMini, DebianSeeAlso and DebianTags
+(docs/lab-notes/2026-11-29-scores-by-words.md). Each default: docs/defaults.md.
+"""
+
+from dataclasses import replace
+
+from xc_core.encoders import EncoderConfig
+from xc_core.recipes.base import Recipe, named, register
+from xc_core.recipes.house import FUSION, FUSION_ROWS, TERMS
+from xc_core.recipes.shared import NO_M4
+from xc_core.scores import Characters, Frequency, LabelCharacters, LabelWords, Lexical
+from xc_core.train.encoder_settings import EncoderSettings
+
+_PARTS = replace(TERMS, characters=4)
+
+WORDS = register(
+    Recipe(
+        name="words",
+        paper="this project",
+        module=__name__,
+        encoder=EncoderSettings(encoder=EncoderConfig(name="bag", max_length=64, width=64), epochs=0.0),  # none
+        classifier=replace(NO_M4, refit=True, enough=FUSION_ROWS),
+        scores=named(
+            Frequency(),
+            Lexical(terms=TERMS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
+            Characters(terms=_PARTS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
+            LabelWords(terms=TERMS),
+            LabelCharacters(terms=_PARTS),
+        ),
+        fusion=FUSION,
+    ),
+)
