@@ -1,4 +1,4 @@
-"""All scores by words, and no encoder: what a text can be told by its words and their parts.
+"""All scores by words, and no encoder.
 
 Scores: label trees on words and on parts of words (four characters), the words and the parts that a text and a label
 share, and the frequency of the label. Parts of words know inflected, compound and misspelt words, and texts in
