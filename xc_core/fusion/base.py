@@ -330,7 +330,8 @@ def _no_dial(name: str, value: float) -> UsageError:
     return UsageError(
         f"{name} {value} for a fusion without a dial",
         expected="a fusion with enough validation documents that no score has seen, by a version with dials",
-        do=f"leave {name} out; if there are such documents: xc run fusion --force, then xc run model",
+        do=f"leave {name} out; if there are such documents: xc run fusion --force, then xc run model, both with "
+        "--dataset and --recipe",
     )
 
 
