@@ -8,7 +8,9 @@ Files: ``log_weights.npy``, log w of each label; the rest is in ``fusion.json``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +20,13 @@ import scipy  # its parts are imported when they are used
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import UsageError
-from xc_core.metrics.ranking import per_document
+from xc_core.metrics.paired import PairedDifference, differences
+from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.shapes import F32, F64, I32, PAD_ID, Bool, Shortlist
 
 _WEIGHTS: Final = "log_weights.npy"
 _TOP: Final = 5
+_PSP: Final = "PSP_at_5"
 _BINS: Final = 20
 """Bins of scores for which the share of positives is counted, at most."""
 _LEAST: Final = 10
@@ -113,8 +117,9 @@ def fit_dial(
     """Return the dial for documents that the fusion has not seen, and its figures at each position; or None.
 
     ``short`` has all their candidates with fused scores, ``truth`` their positives. ``default`` is the position
-    with the highest PSP@5 among those up to which P@1 is at most ``cost`` points below that of position 0; it is 0 if
-    ``cost`` is 0. None if the fused score does not tell positives from negatives, as for a few documents.
+    with the highest PSP@5 that is clearly above that of position 0, among those up to which P@1 is at most ``cost``
+    points below; it is 0 if there is none, or ``cost`` is 0. None if the fused score does not tell positives from
+    negatives, as for a few documents.
     """
     filled_NK = short.ids_NK != PAD_ID
     positive_NK = truth.contains(np.arange(len(short))[:, None], short.ids_NK)
@@ -125,7 +130,8 @@ def fit_dial(
     by_power = [_measure(replace(dial, reach=power), 1.0, short, truth, weights_L) for power in POWERS]
     dial = replace(dial, reach=POWERS[int(np.argmax([position.PSP_at_5 for position in by_power]))])
     positions = [_measure(dial, tail, short, truth, weights_L) for tail in TAILS]
-    default = _default_tail(positions, cost) if dial.reach else 0.0
+    gain = partial(_gain, dial, short, truth, weights_L)
+    default = _default_tail(positions, cost, gain) if dial.reach else 0.0
     return replace(dial, default=default), [asdict(position) for position in positions]
 
 
@@ -145,23 +151,39 @@ def _from_0_to_1(name: str, value: float, expected: str) -> float:
     return float(value)
 
 
-def _default_tail(positions: list[DialFigures], cost: float) -> float:
+def _default_tail(positions: list[DialFigures], cost: float, gain: Callable[[float], PairedDifference]) -> float:
     """Return the position with the highest PSP@5 before P@1 falls more than ``cost`` points below that of the first.
 
-    Of equal ones it is the first.
+    Of equal ones it is the first. Positions whose ``gain`` in PSP@5 over the first is not clear are passed over: among
+    few documents, one alone can make any position the best.
     """
     if not cost:
         return 0.0
     floor = positions[0].P_at_1 - cost
     allowed = takewhile(lambda position: position.P_at_1 >= floor, positions)
-    return max(allowed, key=lambda position: position.PSP_at_5).tail
+    for position in sorted(allowed, key=lambda position: -position.PSP_at_5):
+        if not position.tail or gain(position.tail).clear:
+            return position.tail
+    return 0.0
+
+
+def _gain(dial: Dial, short: Shortlist, truth: LabelMatrix, weights_L: F64, tail: float) -> PairedDifference:
+    """Return the gain in PSP@5 of a position over position 0."""
+    at = [_figures(dial, position, short, truth, weights_L) for position in (tail, 0.0)]
+    there, first = (PerDocument({_PSP: one.num[_PSP]}, {_PSP: one.den[_PSP]}) for one in at)
+    return differences(there, first)[_PSP]
 
 
 def _measure(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> DialFigures:
     """Return the figures at one position."""
+    figures = _figures(dial, tail, short, truth, weights_L).total()
+    return DialFigures(tail, figures["P_at_1"], figures["P_at_5"], figures[_PSP])
+
+
+def _figures(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> PerDocument:
+    """Return the figures of each document at one position."""
     ranked = Shortlist.ranked(short.ids_NK, dial.turned(short.ids_NK, short.scores_NK, tail)).top(_TOP)
-    figures = per_document(ranked, truth, weights_L).total()
-    return DialFigures(tail, figures["P_at_1"], figures["P_at_5"], figures["PSP_at_5"])
+    return per_document(ranked, truth, weights_L)
 
 
 def _curve(scores_M: F64, positive_M: Bool) -> tuple[F64, F64] | None:
