@@ -211,3 +211,29 @@ def test_where_rounding_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rounded.pays(Computed((4800, 2), lambda rows: vectors[rows]), 64, 100, CPU)
     monkeypatch.setattr(Device, "multiplies_bf16", lambda self: False)
     assert not rounded.pays(vectors, 64, 100, CPU)
+
+
+@pytest.mark.parametrize("query", [[0.0, 1.0], [-1.0, 1.0], [-1e5, 1.0]])
+def test_scores_that_bf16_cannot_hold_for_any_label(query: list[float], again: list[int]) -> None:
+    """Rounded scores are not numbers, or all -inf; those of the last query are -inf in fp32 too."""
+    vectors = np.tile(np.array([[3.4e38, 1.0]], np.float32), (300, 1))
+    found = ExactIndex(vectors, CPU).search(np.array([query] * 2, np.float32), 2)
+    assert again == [2]
+    assert found.ids_NK.tolist() == [[PAD_ID, PAD_ID] if query[0] < -1 else [0, 1]] * 2
+
+
+def test_queries_whose_scores_fp32_cannot_hold_have_no_labels_beside_others_that_have_some() -> None:
+    vectors = np.tile(np.array([[1e30, 0.0], [0.0, 1e-30]], np.float32), (300, 1))
+    queries = np.array([[-1e20, -1e20], [1e-20, 0.0], [0.0, 1.0]], np.float32)
+    found = ExactIndex(vectors[::2].copy(), CPU).search(queries[[0, 0]], 3)
+    assert found.ids_NK.tolist() == [[PAD_ID] * 3] * 2
+    found = ExactIndex(vectors, CPU).search(queries, 3)
+    assert found.ids_NK[1:].tolist() == naive.nearest(vectors, queries[1:], 3)
+
+
+def test_computed_vectors_whose_rows_are_not_beside_each_other() -> None:
+    random = np.random.default_rng(7)
+    vectors, queries = unit(random, 300, 40), unit(random, 9, 40)
+    computed = Computed(vectors.shape, lambda rows: np.asfortranarray(vectors[rows]))
+    found = ExactIndex(computed, CPU).search(queries, 5)
+    assert np.array_equal(found.ids_NK, naive.nearest(vectors, queries, 5))
