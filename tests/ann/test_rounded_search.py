@@ -126,6 +126,7 @@ def test_a_score_that_is_stored_in_bf16_may_be_half_an_ulp_off() -> None:
     """The k-th score may be as low as 1.996, the last one as high as 1.988."""
     scores = np.array([[2.0, 1.984375]], np.float32)
     assert not rounded._certain(scores, 1, np.zeros(1, np.float32))[0]
+    assert not rounded._certain(-scores[:, ::-1], 1, np.zeros(1, np.float32))[0], "of negative scores too"
     assert rounded._certain(np.array([[2.0, 1.96]], np.float32), 1, np.zeros(1, np.float32))[0]
     assert not rounded._certain(np.array([[2.0, 1.96]], np.float32), 1, np.array([0.02], np.float32))[0]
 
@@ -237,3 +238,26 @@ def test_computed_vectors_whose_rows_are_not_beside_each_other() -> None:
     computed = Computed(vectors.shape, lambda rows: np.asfortranarray(vectors[rows]))
     found = ExactIndex(computed, CPU).search(queries, 5)
     assert np.array_equal(found.ids_NK, naive.nearest(vectors, queries, 5))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("block", "rows"), [(16, 1024), (16_384, 7)])
+def test_the_bound_is_that_of_the_largest_vectors_in_whichever_block(
+    order: int, block: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounded, "LABELS", block)
+    monkeypatch.setattr(rounded, "_ROUNDED_TOGETHER", rows)
+    bounds: list[tuple[float, float]] = []
+    bound = rounded._bound
+
+    def recorded(queries: torch.Tensor, rounded_BD: torch.Tensor, norm: float, error: float) -> torch.Tensor:
+        bounds.append((norm, error))
+        return bound(queries, rounded_BD, norm, error)
+
+    monkeypatch.setattr(rounded, "_bound", recorded)
+    random = np.random.default_rng(8)
+    vectors = (unit(random, 100, 8) * np.linspace(1, 9, 100, dtype=np.float32)[:, None])[::order].copy()
+    ExactIndex(vectors, CPU).search(unit(random, 3, 8), 2)
+    near = torch.from_numpy(vectors).bfloat16().float().numpy()
+    expected = [np.linalg.norm(some, axis=1).max() for some in (near, near - vectors)]
+    assert bounds == [pytest.approx(expected, rel=1e-5)]
