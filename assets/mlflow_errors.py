@@ -104,11 +104,17 @@ def _check_driver(uri: str) -> None:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+    if (kind := re.split(r"[+:]", uri, maxsplit=1)[0]) not in _DATABASES:
+        return
     address = f"{_variable(uri)} = {hide_secrets(uri)}"
     try:
-        kind = (url := make_url(uri)).get_backend_name()
-        if kind in _DATABASES:
-            url.get_dialect().import_dbapi()
+        make_url(uri).get_dialect().import_dbapi()
+    except ValueError:  # whose text may have a part of the password
+        raise ConfigError(
+            f"{address}, an address whose port is no number",
+            expected="host:5432, or host alone; @ in a login is written %40",
+            do="fix the variable",
+        ) from None
     except NoSuchModuleError:
         raise ConfigError(
             f"{address}, an address with a driver that SQLAlchemy does not know",

@@ -39,7 +39,7 @@ from sqlalchemy.exc import OperationalError
 
 from assets import database, tracking, waiting
 from assets.metadata import summary
-from assets.mlflow_errors import answering
+from assets.mlflow_errors import answering, check_drivers
 from assets.release.client import client_of, registry_of, versions_client
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
@@ -541,6 +541,23 @@ def test_a_database_without_its_driver_is_a_wrong_setting(
         assert do in caught.value.do
         assert "secret" not in str(caught.value)
     assert mlflow.get_tracking_uri() == store.uri
+
+
+@pytest.mark.parametrize("host", ["me:secret@host:PORT", "me:secret@host:", "me:sec@a:ret@host"])
+def test_a_database_whose_port_is_no_number_is_a_wrong_setting(
+    host: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy's error is none of its own kinds, and names the end of a password with @ and a colon."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address := f"postgresql://{host}/runs")
+    with pytest.raises(ConfigError, match="port is no number") as caught:
+        connect(address, store.lock)
+    assert "sec" not in str(caught.value) and "ret" not in str(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+def test_only_addresses_of_databases_have_a_driver() -> None:
+    """MLflow reads the second half of databricks://SCOPE:PREFIX as the prefix of a secret, SQLAlchemy as a port."""
+    check_drivers("databricks://scope:prefix", "databricks-uc://profile", "./mlruns", "")
 
 
 def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tmp_path: Path) -> None:
