@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,7 @@ def test_a_setting_may_be_fixed_and_in_the_space(workspace: Workspace) -> None:
     workspace.params.declare_experiment("toy", "mine", "ngame", fixed_lr)
     own = tuning(workspace, values, "mine", encoder={"epochs": 1.0}).prepared()
     assert (list(own.plan), own.definition()["base values"]) == (others, {"classifier.table.lr": 0.03})
+    assert "base values" not in replace(own, sampler="tpe").definition(), "studies of earlier versions lack them"
 
 
 def test_a_setting_in_the_space_is_named_if_trials_do_not_have_its_value_of_params_yaml(workspace: Workspace) -> None:
