@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets, is_server
+from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets
 from assets.waiting import TIMEOUT
 from xc_core.causes import is_locked, storage_error, storage_reason
 from xc_core.errors import ConfigError, UnavailableError, first_line
@@ -95,9 +95,8 @@ def _variable(uri: str) -> str:
 
 def check_drivers(*addresses: str) -> None:
     """Raise ConfigError if the driver of a database is not installed, or does not exist; MLflow ends with its error."""
-    for uri in filter(None, addresses):
-        if not is_server(uri):
-            _check_driver(uri)
+    for uri in addresses:
+        _check_driver(uri)
 
 
 def _check_driver(uri: str) -> None:

@@ -557,7 +557,7 @@ def test_a_database_whose_port_is_no_number_is_a_wrong_setting(
 
 def test_only_addresses_of_databases_have_a_driver() -> None:
     """MLflow reads the second half of databricks://SCOPE:PREFIX as the prefix of a secret, SQLAlchemy as a port."""
-    check_drivers("databricks://scope:prefix", "databricks-uc://profile", "./mlruns", "")
+    check_drivers("databricks://scope:prefix", "http://host:PORT", "./mlruns", "")
 
 
 def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tmp_path: Path) -> None:
