@@ -59,7 +59,7 @@ from tests.assets.conftest import Store, failing
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.history import write_history
-from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError
+from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError, XCError
 from xc_core.locks import locked
 from xc_core.sqlite import sqlite_address, sqlite_file
 
@@ -553,6 +553,18 @@ def test_a_database_whose_port_is_no_number_is_a_wrong_setting(
         connect(address, store.lock)
     assert "sec" not in str(caught.value) and "ret" not in str(caught.value)
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("text", ["unsupported URI 'odd://x'", "connection refused"])
+def test_an_error_names_the_variable_that_had_the_address_before_mlflow_wrote_it_into_another(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "odd://x")
+    with pytest.raises(XCError) as caught, answering("odd://x"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "odd://x")
+        raise MlflowException(text)
+    assert "MLFLOW_REGISTRY_URI" in str(caught.value) and "MLFLOW_TRACKING_URI" not in str(caught.value)
 
 
 def test_only_addresses_of_databases_have_a_driver() -> None:
