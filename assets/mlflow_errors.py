@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets, is_server
+from assets.settings import REGISTRY_URI, TRACKING_URI, given_addresses, hide_secrets
 from assets.waiting import TIMEOUT
 from xc_core.causes import is_locked, storage_error, storage_reason
 from xc_core.errors import ConfigError, UnavailableError, first_line
@@ -95,20 +95,25 @@ def _variable(uri: str) -> str:
 
 def check_drivers(*addresses: str) -> None:
     """Raise ConfigError if the driver of a database is not installed, or does not exist; MLflow ends with its error."""
-    for uri in filter(None, addresses):
-        if not is_server(uri):
-            _check_driver(uri)
+    for uri in addresses:
+        _check_driver(uri)
 
 
 def _check_driver(uri: str) -> None:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+    if (kind := re.split(r"[+:]", uri, maxsplit=1)[0]) not in _DATABASES:
+        return
     address = f"{_variable(uri)} = {hide_secrets(uri)}"
     try:
-        kind = (url := make_url(uri)).get_backend_name()
-        if kind in _DATABASES:
-            url.get_dialect().import_dbapi()
+        make_url(uri).get_dialect().import_dbapi()
+    except ValueError:  # whose text may have a part of the password
+        raise ConfigError(
+            f"{address}, an address whose port is no number",
+            expected="host:5432, or host alone; @ in a login is written %40",
+            do="fix the variable",
+        ) from None
     except NoSuchModuleError:
         raise ConfigError(
             f"{address}, an address with a driver that SQLAlchemy does not know",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xc_core.visible import CONTROL, INK, counted, cut, escaped, http_address, listed, printable
+from xc_core.visible import CONTROL, INK, counted, cut, escaped, http_address, listed, percent, printable
 
 
 @given(st.text())
@@ -81,3 +82,12 @@ def test_a_long_text_is_cut(text: str, shown: str) -> None:
 @pytest.mark.parametrize(("names", "shown"), [("", ""), ("ab", "a, b"), ("abc", "a, b and 1 more")])
 def test_a_list_has_the_first_names_and_the_number_of_the_others(names: str, shown: str) -> None:
     assert listed(list(names), 2) == shown
+
+
+def test_a_percentage_is_reached_as_the_bound_of_it_is() -> None:
+    """Also by the numbers beside it, in single precision, in which probabilities and bounds are compared."""
+    for whole in range(1, 101):
+        bound = np.float32(whole / 100)
+        below = np.nextafter(bound, np.float32(0))
+        assert percent(bound.item()) == f"{whole}%"
+        assert percent(below.item()) == (f"{whole - 1}%" if whole > 1 else "<1%")

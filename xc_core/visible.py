@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -50,11 +50,19 @@ def http_address(host: str, port: int) -> str:
 def percent(probability: float) -> str:
     """Return a probability in percent, rounded down: a label of 50% reaches a bound of 0.5, and only 1 is 100%.
 
+    Both are compared in single precision, as bounds are.
+
     >>> [percent(probability) for probability in (0.0, 0.004, 0.29, 0.496, 0.9996, 1.0)]
     ['0%', '<1%', '29%', '49%', '99%', '100%']
     """
-    whole = math.floor(round(100 * probability, 5))  # 100 * 0.29 is below 29
+    nearest = round(100 * probability)
+    whole = nearest - (_single(nearest / 100) > _single(probability))
     return f"{whole}%" if whole or not probability else "<1%"
+
+
+def _single(number: float) -> float:
+    """Return the number in single precision that is nearest to ``number``."""
+    return float(struct.unpack("f", struct.pack("f", number))[0])
 
 
 def cut(text: str, limit: int) -> str:

@@ -126,6 +126,7 @@ def test_a_score_that_is_stored_in_bf16_may_be_half_an_ulp_off() -> None:
     """The k-th score may be as low as 1.996, the last one as high as 1.988."""
     scores = np.array([[2.0, 1.984375]], np.float32)
     assert not rounded._certain(scores, 1, np.zeros(1, np.float32))[0]
+    assert not rounded._certain(-scores[:, ::-1], 1, np.zeros(1, np.float32))[0], "of negative scores too"
     assert rounded._certain(np.array([[2.0, 1.96]], np.float32), 1, np.zeros(1, np.float32))[0]
     assert not rounded._certain(np.array([[2.0, 1.96]], np.float32), 1, np.array([0.02], np.float32))[0]
 
@@ -211,3 +212,52 @@ def test_where_rounding_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rounded.pays(Computed((4800, 2), lambda rows: vectors[rows]), 64, 100, CPU)
     monkeypatch.setattr(Device, "multiplies_bf16", lambda self: False)
     assert not rounded.pays(vectors, 64, 100, CPU)
+
+
+@pytest.mark.parametrize("query", [[0.0, 1.0], [-1.0, 1.0], [-1e5, 1.0]])
+def test_scores_that_bf16_cannot_hold_for_any_label(query: list[float], again: list[int]) -> None:
+    """Rounded scores are not numbers, or all -inf; those of the last query are -inf in fp32 too."""
+    vectors = np.tile(np.array([[3.4e38, 1.0]], np.float32), (300, 1))
+    found = ExactIndex(vectors, CPU).search(np.array([query] * 2, np.float32), 2)
+    assert again == [2]
+    assert found.ids_NK.tolist() == [[PAD_ID, PAD_ID] if query[0] < -1 else [0, 1]] * 2
+
+
+def test_queries_whose_scores_fp32_cannot_hold_have_no_labels_beside_others_that_have_some() -> None:
+    vectors = np.tile(np.array([[1e30, 0.0], [0.0, 1e-30]], np.float32), (300, 1))
+    queries = np.array([[-1e20, -1e20], [1e-20, 0.0], [0.0, 1.0]], np.float32)
+    found = ExactIndex(vectors[::2].copy(), CPU).search(queries[[0, 0]], 3)
+    assert found.ids_NK.tolist() == [[PAD_ID] * 3] * 2
+    found = ExactIndex(vectors, CPU).search(queries, 3)
+    assert found.ids_NK[1:].tolist() == naive.nearest(vectors, queries[1:], 3)
+
+
+def test_computed_vectors_whose_rows_are_not_beside_each_other() -> None:
+    random = np.random.default_rng(7)
+    vectors, queries = unit(random, 300, 40), unit(random, 9, 40)
+    computed = Computed(vectors.shape, lambda rows: np.asfortranarray(vectors[rows]))
+    found = ExactIndex(computed, CPU).search(queries, 5)
+    assert np.array_equal(found.ids_NK, naive.nearest(vectors, queries, 5))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("block", "rows"), [(16, 1024), (16_384, 7)])
+def test_the_bound_is_that_of_the_largest_vectors_in_whichever_block(
+    order: int, block: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounded, "LABELS", block)
+    monkeypatch.setattr(rounded, "_ROUNDED_TOGETHER", rows)
+    bounds: list[tuple[float, float]] = []
+    bound = rounded._bound
+
+    def recorded(queries: torch.Tensor, rounded_BD: torch.Tensor, norm: float, error: float) -> torch.Tensor:
+        bounds.append((norm, error))
+        return bound(queries, rounded_BD, norm, error)
+
+    monkeypatch.setattr(rounded, "_bound", recorded)
+    random = np.random.default_rng(8)
+    vectors = (unit(random, 100, 8) * np.linspace(1, 9, 100, dtype=np.float32)[:, None])[::order].copy()
+    ExactIndex(vectors, CPU).search(unit(random, 3, 8), 2)
+    near = torch.from_numpy(vectors).bfloat16().float().numpy()
+    expected = [np.linalg.norm(some, axis=1).max() for some in (near, near - vectors)]
+    assert bounds == [pytest.approx(expected, rel=1e-5)]

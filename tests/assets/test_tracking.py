@@ -39,7 +39,7 @@ from sqlalchemy.exc import OperationalError
 
 from assets import database, tracking, waiting
 from assets.metadata import summary
-from assets.mlflow_errors import answering
+from assets.mlflow_errors import answering, check_drivers
 from assets.release.client import client_of, registry_of, versions_client
 from assets.settings import mlflow_settings
 from assets.shown import SHOWN
@@ -59,7 +59,7 @@ from tests.assets.conftest import Store, failing
 from xc_core.artifacts import building, read_made
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.history import write_history
-from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError
+from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError, XCError
 from xc_core.locks import locked
 from xc_core.sqlite import sqlite_address, sqlite_file
 
@@ -541,6 +541,35 @@ def test_a_database_without_its_driver_is_a_wrong_setting(
         assert do in caught.value.do
         assert "secret" not in str(caught.value)
     assert mlflow.get_tracking_uri() == store.uri
+
+
+@pytest.mark.parametrize("host", ["me:secret@host:PORT", "me:secret@host:", "me:sec@a:ret@host"])
+def test_a_database_whose_port_is_no_number_is_a_wrong_setting(
+    host: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy's error is none of its own kinds, and names the end of a password with @ and a colon."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address := f"postgresql://{host}/runs")
+    with pytest.raises(ConfigError, match="port is no number") as caught:
+        connect(address, store.lock)
+    assert "sec" not in str(caught.value) and "ret" not in str(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("text", ["unsupported URI 'odd://x'", "connection refused"])
+def test_an_error_names_the_variable_that_had_the_address_before_mlflow_wrote_it_into_another(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "odd://x")
+    with pytest.raises(XCError) as caught, answering("odd://x"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "odd://x")
+        raise MlflowException(text)
+    assert "MLFLOW_REGISTRY_URI" in str(caught.value) and "MLFLOW_TRACKING_URI" not in str(caught.value)
+
+
+def test_only_addresses_of_databases_have_a_driver() -> None:
+    """MLflow reads the second half of databricks://SCOPE:PREFIX as the prefix of a secret, SQLAlchemy as a port."""
+    check_drivers("databricks://scope:prefix", "http://host:PORT", "./mlruns", "")
 
 
 def test_a_database_that_a_backup_replaces_is_read_from_then_on(store: Store, tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ def test_the_encoder_in_a_model_does_not_grow_with_the_labels() -> None:
     assert found["model"] == pytest.approx(1000 + WRITTEN["model"](Case(recipe, LARGE, WIDTH)) + 400_000, rel=1e-6)
 
 
-@pytest.mark.parametrize(("batch", "train", "counted"), [(256, 700_000, 1), (9_999, 700_000, 2), (256, 90, 0)])
+@pytest.mark.parametrize(
+    ("batch", "train", "counted"), [(256, 700_000, 1), (1_000, 700_000, 1), (9_999, 700_000, 2), (256, 90, 0)]
+)
 def test_a_pilot_with_fewer_documents_than_a_batch_does_not_say_what_m1_holds(
     batch: int, train: int, counted: int
 ) -> None:

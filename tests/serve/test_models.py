@@ -127,6 +127,16 @@ def test_a_model_that_proposes_no_label_for_the_text_it_is_tried_with_is_served(
     assert load(in_folder(folder)).facts.recipe == "ngame"
 
 
+@pytest.mark.parametrize(("proposed", "scored"), [([np.nan], [1.0]), ([1.0], [np.inf]), ([], []), ([1.0], [])])
+def test_a_model_without_a_finite_score_is_refused(
+    proposed: list[float], scored: list[float], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [[[SimpleNamespace(score=score) for score in scores]] for scores in (proposed, scored)]
+    monkeypatch.setattr(module, "explained", lambda *_: answers)
+    with pytest.raises(CorruptError, match="no finite score"):
+        load(in_folder(folder))
+
+
 def test_a_model_whose_bytes_changed_is_refused_and_taken_when_it_is_repaired(
     running: Running, own_folder: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from xc_core.chain.experiment import resolve
 from xc_core.errors import ConfigError
 from xc_core.metrics import paired
 from xc_core.metrics.ranking import PerDocument
+from xc_core.metrics.stored import StoredFigures
 from xc_core.params import plain, put
 from xc_core.recipes import Recipe
 from xc_core.seeds import generator
+from xc_core.tune import one_at_a_time
 from xc_core.tune.asked import Tuning
 from xc_core.tune.metric import Metric
 from xc_core.tune.one_at_a_time import single_changes
@@ -139,6 +142,7 @@ def test_a_setting_may_be_fixed_and_in_the_space(workspace: Workspace) -> None:
     workspace.params.declare_experiment("toy", "mine", "ngame", fixed_lr)
     own = tuning(workspace, values, "mine", encoder={"epochs": 1.0}).prepared()
     assert (list(own.plan), own.definition()["base values"]) == (others, {"classifier.table.lr": 0.03})
+    assert "base values" not in replace(own, sampler="tpe").definition(), "studies of earlier versions lack them"
 
 
 def test_a_setting_in_the_space_is_named_if_trials_do_not_have_its_value_of_params_yaml(workspace: Workspace) -> None:
@@ -235,3 +239,16 @@ def test_a_study_without_its_first_trial_shows_nothing() -> None:
     record = changes(trial(0, state=TrialOutcome.STOPPED, values={}, own=True))
     assert summary(record).count("\n") == 0
     assert "xc train" not in note(record, "xc tune ...")
+
+
+def test_a_trial_is_compared_by_the_figures_that_judge_it(tmp_path: Path) -> None:
+    """After a fallback too, "fusion" has those at the default of the dial; those of the part are without a dial."""
+
+    def figures(value: float) -> PerDocument:
+        return PerDocument({"P_at_1": np.array([value])}, {"P_at_1": np.ones(1)})
+
+    both, one = StoredFigures(tmp_path / "both.npz"), StoredFigures(tmp_path / "one.npz")
+    both.write({"fusion": figures(1.0), "sum": figures(0.0)}, ["P_at_1"])
+    one.write({"sum": figures(0.5)}, ["P_at_1"])
+    record = trial(1, 40.0, served="sum")
+    assert [one_at_a_time._served(file, record).num["P_at_1"].tolist() for file in (both, one)] == [[1.0], [0.5]]

@@ -69,7 +69,7 @@ class ExactIndex(HasExactly, HasExtended):
             return self._search_products(query_BD, k)
         found, certain_B = rounded.search(self.vectors_LD, query_BD, k)
         if not certain_B.all():
-            better = self._search_products(query_BD[~certain_B], k)
+            better = self._search_products(query_BD[~certain_B], k).top(k)  # infinite scores may leave fewer
             found.ids_NK[~certain_B], found.scores_NK[~certain_B] = better.ids_NK, better.scores_NK
         return found
 

@@ -76,7 +76,7 @@ def _search(vectors_LD: Vectors, queries_BD: F32, k: int) -> tuple[Shortlist, Bo
         best = [
             updated(own, block, block_UD, labels.start, kept, block_BU) for own, block in zip(best, blocks, strict=True)
         ]
-    chosen = Shortlist.stack(best)
+    chosen = Shortlist.stack(best).top(kept)  # scores that bf16 cannot hold are not among the best
     bound_B = _bound(queries, rounded_BD, norm, error).numpy()
     scores_BK = _scores(vectors_LD, queries_BD, chosen.ids_NK)
     return Shortlist.ranked(chosen.ids_NK, scores_BK).top(k), _certain(chosen.scores_NK, k, bound_B)
@@ -126,7 +126,7 @@ def _scores(vectors_LD: Vectors, queries_BD: F32, ids_BK: I32) -> F32:
     order_M = np.argsort(ids_M, kind="stable")
     bounds = np.searchsorted(ids_M[order_M], range(0, len(vectors_LD) + LABELS, LABELS))
     for labels, first, last in zip(spans(len(vectors_LD), LABELS), bounds, bounds[1:], strict=False):
-        block_UD = vectors_LD[labels]
+        block_UD = np.ascontiguousarray(vectors_LD[labels])
         for part in spans(last - first, _PAIRS):
             pairs = order_M[first:last][part]
             places_M1 = ids_M[pairs, None] - labels.start
