@@ -123,7 +123,7 @@ def _check_driver(uri: str) -> None:
     except ArgumentError:  # what is no address of a database is refused by MLflow
         return
     except ImportError as error:
-        module = (error.name or "").partition(".")[0]
+        module = (error.name or "").partition(".")[0] or "its package"
         raise ConfigError(
             f"{address}, a database whose driver cannot be imported ({hide_secrets(first_line(error))})",
             expected="a driver that is installed in this environment",

@@ -567,6 +567,17 @@ def test_an_error_names_the_variable_that_had_the_address_before_mlflow_wrote_it
     assert "MLFLOW_REGISTRY_URI" in str(caught.value) and "MLFLOW_TRACKING_URI" not in str(caught.value)
 
 
+def test_a_driver_that_is_broken_has_no_name_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was built for another Python: its error has no module."""
+
+    def broken(_: object) -> None:
+        raise ImportError("undefined symbol: PyNone")
+
+    monkeypatch.setattr("sqlalchemy.dialects.sqlite.pysqlite.SQLiteDialect_pysqlite.import_dbapi", broken)
+    with pytest.raises(ConfigError, match="pip install its package, or name another driver"):
+        check_drivers("sqlite:///runs.db")
+
+
 def test_only_addresses_of_databases_have_a_driver() -> None:
     """MLflow reads the second half of databricks://SCOPE:PREFIX as the prefix of a secret, SQLAlchemy as a port."""
     check_drivers("databricks://scope:prefix", "http://host:PORT", "./mlruns", "")
