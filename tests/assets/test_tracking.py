@@ -570,10 +570,10 @@ def test_an_error_names_the_variable_that_had_the_address_before_mlflow_wrote_it
 def test_a_driver_that_is_broken_has_no_name_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that was built for another Python: its error has no module."""
 
-    def broken(_: object) -> None:
+    def broken() -> None:
         raise ImportError("undefined symbol: PyNone")
 
-    monkeypatch.setattr("sqlalchemy.dialects.sqlite.pysqlite.SQLiteDialect_pysqlite.import_dbapi", broken)
+    monkeypatch.setattr("sqlalchemy.dialects.sqlite.pysqlite.SQLiteDialect_pysqlite.import_dbapi", staticmethod(broken))
     with pytest.raises(ConfigError, match="pip install its package, or name another driver"):
         check_drivers("sqlite:///runs.db")
 
