@@ -58,7 +58,7 @@ def test_the_log_shows_the_figures_at_the_default_of_the_dial(monkeypatch: pytes
     ids, scores, truth, weights = world(400)
     lines: list[str] = []
     stub = SimpleNamespace(settings=FusionSettings(), build=SimpleNamespace(facts={}), report=lines.append)
-    monkeypatch.setattr("xc_core.fusion.dial._default_tail", lambda positions, cost: 0.1)
+    monkeypatch.setattr("xc_core.fusion.dial._default_tail", lambda *_: 0.1)
     fusion, ranked = summed(Sum(), Inputs(("a",), ("a",))), Shortlist.ranked(ids, scores)
     _, shown = _with_dial(cast(Context[Any], stub), fusion, ranked, truth, weights)
     figures = per_document(shown, truth, weights).total()
