@@ -12,7 +12,7 @@ import pytest
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import UsageError
 from xc_core.fusion import FittedFusion, Inputs, Sum, summed
-from xc_core.fusion.dial import POWERS, TAILS, Dial, DialFigures, _curve, _default_tail, _gain, _measure, fit_dial
+from xc_core.fusion.dial import POWERS, TAILS, Dial, DialFigures, _curve, _default_tail, _figures, _gain, fit_dial
 from xc_core.metrics.paired import PairedDifference
 from xc_core.shapes import F32, F64, I32, PAD_ID, Shortlist
 
@@ -42,6 +42,10 @@ def fitted(cost: float = 0.0) -> tuple[Dial, list[dict[str, float]]]:
     found = fit_dial(Shortlist.ranked(ids, scores), truth, weights, cost)
     assert found is not None
     return found
+
+
+def measured(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights: F64) -> DialFigures:
+    return DialFigures.of(tail, _figures(dial, tail, short, truth, weights))
 
 
 def test_at_0_scores_are_those_of_the_fusion_bit_for_bit() -> None:
@@ -85,7 +89,7 @@ def test_psp_rises_and_p_falls_with_the_dial() -> None:
     assert curve[-1]["PSP_at_5"] > curve[0]["PSP_at_5"] + 1.5
     ids, scores, truth, weights = world()
     short = Shortlist.ranked(ids, scores)
-    found = [_measure(replace(dial, reach=power), 1.0, short, truth, weights).PSP_at_5 for power in POWERS]
+    found = [measured(replace(dial, reach=power), 1.0, short, truth, weights).PSP_at_5 for power in POWERS]
     assert curve[-1]["PSP_at_5"] == max(found)
     assert dial.reach in (0.75, 1.0, 1.25), "theory says 1"
 
@@ -94,7 +98,7 @@ def test_on_new_documents_1_is_better_in_psp_and_0_in_p() -> None:
     dial, _ = fitted()
     ids, scores, truth, weights = world(seed=1)
     short = Shortlist.ranked(ids, scores)
-    low, high = (_measure(dial, tail, short, truth, weights) for tail in (0.0, 1.0))
+    low, high = (measured(dial, tail, short, truth, weights) for tail in (0.0, 1.0))
     assert low.P_at_1 > high.P_at_1 + 3
     assert high.PSP_at_5 > low.PSP_at_5 + 1.5
 
@@ -193,7 +197,8 @@ def test_the_default_moves_only_if_enough_documents_show_a_gain(documents: int) 
     assert found is not None
     dial, curve = found
     best = max(curve, key=lambda position: position["PSP_at_5"])
-    gain = _gain(dial, Shortlist.ranked(ids, scores), truth, weights, best["tail"])
+    short = Shortlist.ranked(ids, scores)
+    gain = _gain({tail: _figures(dial, tail, short, truth, weights) for tail in (0.0, best["tail"])}, best["tail"])
     assert gain.points == pytest.approx(best["PSP_at_5"] - curve[0]["PSP_at_5"])
     assert best["tail"] > 0
     assert (dial.default > 0) == gain.clear == (documents == 1500)

@@ -8,7 +8,7 @@ Files: ``log_weights.npy``, log w of each label; the rest is in ``fusion.json``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -110,6 +110,12 @@ class DialFigures:
     P_at_5: float
     PSP_at_5: float
 
+    @classmethod
+    def of(cls, tail: float, figures: PerDocument) -> DialFigures:
+        """Return the figures of all documents at a position."""
+        total = figures.total()
+        return cls(tail, total["P_at_1"], total["P_at_5"], total[_PSP])
+
 
 def fit_dial(
     short: Shortlist, truth: LabelMatrix, weights_L: F64, cost: float
@@ -127,11 +133,11 @@ def fit_dial(
     if curve is None:
         return None
     dial = Dial(*curve, np.log(weights_L).astype(np.float32))
-    by_power = [_measure(replace(dial, reach=power), 1.0, short, truth, weights_L) for power in POWERS]
-    dial = replace(dial, reach=POWERS[int(np.argmax([position.PSP_at_5 for position in by_power]))])
-    positions = [_measure(dial, tail, short, truth, weights_L) for tail in TAILS]
-    gain = partial(_gain, dial, short, truth, weights_L)
-    default = _default_tail(positions, cost, gain) if dial.reach else 0.0
+    by_power = [_figures(replace(dial, reach=power), 1.0, short, truth, weights_L).total()[_PSP] for power in POWERS]
+    dial = replace(dial, reach=POWERS[int(np.argmax(by_power))])
+    figures = {tail: _figures(dial, tail, short, truth, weights_L) for tail in TAILS}
+    positions = [DialFigures.of(tail, found) for tail, found in figures.items()]
+    default = _default_tail(positions, cost, partial(_gain, figures)) if dial.reach else 0.0
     return replace(dial, default=default), [asdict(position) for position in positions]
 
 
@@ -167,17 +173,11 @@ def _default_tail(positions: list[DialFigures], cost: float, gain: Callable[[flo
     return 0.0
 
 
-def _gain(dial: Dial, short: Shortlist, truth: LabelMatrix, weights_L: F64, tail: float) -> PairedDifference:
-    """Return the gain in PSP@5 of a position over position 0."""
-    at = [_figures(dial, position, short, truth, weights_L) for position in (tail, 0.0)]
+def _gain(figures: Mapping[float, PerDocument], tail: float) -> PairedDifference:
+    """Return the gain in PSP@5 of a position over position 0, from the figures at both."""
+    at = (figures[position] for position in (tail, 0.0))
     there, first = (PerDocument({_PSP: one.num[_PSP]}, {_PSP: one.den[_PSP]}) for one in at)
     return differences(there, first)[_PSP]
-
-
-def _measure(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> DialFigures:
-    """Return the figures at one position."""
-    figures = _figures(dial, tail, short, truth, weights_L).total()
-    return DialFigures(tail, figures["P_at_1"], figures["P_at_5"], figures[_PSP])
 
 
 def _figures(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> PerDocument:
