@@ -119,7 +119,9 @@ def test_the_bound_holds(seed: int, width: int, scale: float) -> None:
     exact = queries.double() @ labels.double().T
     moved = (queries.bfloat16().double() @ block.double().T - exact).abs().amax(1)
     assert (moved <= bound.double()).all()
-    assert scale < 1 or width > 2 or (bound < 6 * moved.clamp(min=scale * 1e-4)).all(), "no bound of another order"
+    assert scale < 1 or width > 2 or (bound < 6 * moved.clamp(min=scale * 1e-4)).all(), (
+        "the bound is of the order of the error"
+    )
 
 
 def test_a_score_that_is_stored_in_bf16_may_be_half_an_ulp_off() -> None:

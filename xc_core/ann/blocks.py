@@ -28,7 +28,7 @@ _Hits = tuple[I64, I64, F32]
 """Query, column and score of M scores in a block."""
 
 
-def buffer(queries: int, labels: int, kind: torch.dtype) -> Tensor:
+def score_buffer(queries: int, labels: int, kind: torch.dtype) -> Tensor:
     """Return memory for the scores of at most so many queries and labels, in fp32 or bf16."""
     return torch.empty(queries, -(-labels // _GROUP) * _GROUP, dtype=kind)
 

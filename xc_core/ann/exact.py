@@ -20,7 +20,7 @@ from torch import Tensor
 
 from xc_core.ann import rounded
 from xc_core.ann.base import INDEXES, HasExactly, HasExtended, Index, IndexPart, checked
-from xc_core.ann.blocks import LABELS, QUERIES, buffer, updated
+from xc_core.ann.blocks import LABELS, QUERIES, score_buffer, updated
 from xc_core.devices import Device, put
 from xc_core.shapes import F32, Computed, Shortlist, Vectors, spans
 
@@ -109,7 +109,7 @@ class ExactIndex(HasExactly, HasExtended):
         """
         blocks = torch.split(queries_BD, QUERIES)
         best = [Shortlist.nothing(len(block)) for block in blocks]
-        scores = buffer(len(blocks[0]), min(LABELS, self.size), torch.float32)
+        scores = score_buffer(len(blocks[0]), min(LABELS, self.size), torch.float32)
         for labels in spans(self.size, LABELS):
             block_UD = torch.from_numpy(self.vectors_LD[labels])
             best = [

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xc_core.ann.blocks import LABELS, QUERIES, buffer, updated
+from xc_core.ann.blocks import LABELS, QUERIES, score_buffer, updated
 from xc_core.devices import Device
 from xc_core.shapes import F32, I32, Bool, Computed, Shortlist, Vectors, spans
 
@@ -66,7 +66,7 @@ def _search(vectors_LD: Vectors, queries_BD: F32, k: int) -> tuple[Shortlist, Bo
     blocks = torch.split(rounded_BD, QUERIES)
     best = [Shortlist.nothing(len(block)) for block in blocks]
     kept, most = _kept(k), min(LABELS, len(vectors_LD))
-    block_BU = buffer(len(blocks[0]), most, torch.bfloat16)
+    block_BU = score_buffer(len(blocks[0]), most, torch.bfloat16)
     rounded_UD = torch.empty(most, vectors_LD.shape[1], dtype=torch.bfloat16)
     norm = error = 0.0
     for labels in spans(len(vectors_LD), LABELS):
@@ -122,10 +122,12 @@ def _scores(vectors_LD: Vectors, queries_BD: F32, ids_BK: I32) -> F32:
     """Return the scores of labels in fp32 (B x K): the same whichever queries are searched together."""
     if not isinstance(vectors_LD, Computed):
         return _products(queries_BD, vectors_LD, ids_BK)
-    ids_M, scores_M = ids_BK.ravel(), np.empty(ids_BK.size, np.float32)
+    ids_M, scores_M = ids_BK.ravel(), np.full(ids_BK.size, -np.inf, np.float32)
     order_M = np.argsort(ids_M, kind="stable")
     bounds = np.searchsorted(ids_M[order_M], range(0, len(vectors_LD) + LABELS, LABELS))
     for labels, first, last in zip(spans(len(vectors_LD), LABELS), bounds, bounds[1:], strict=False):
+        if first == last:
+            continue
         block_UD = np.ascontiguousarray(vectors_LD[labels])
         for part in spans(last - first, _PAIRS):
             pairs = order_M[first:last][part]
