@@ -32,17 +32,21 @@ def refused(*given: Any) -> None:
     raise AssertionError(f"a training, or a pretrained model: {given}")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace whose whole pipeline has run with the recipe as it is."""
-    workspace = make_workspace(tmp_path_factory.mktemp("bonsai"))
-    workspace.params.declare_experiment("toy", "bonsai", "bonsai", {})
+def made_without_training(folder: Path, recipe: str) -> Workspace:
+    """Return a workspace whose whole pipeline has run with the recipe as it is; fail if anything is trained."""
+    workspace = make_workspace(folder)
+    workspace.params.declare_experiment("toy", recipe, recipe, {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoints, "restore", refused)
         patch.setattr("xc_core.encoders.transformer.pretrained_model", refused)
         for stage in STAGES:
-            run_stage(workspace, stage, "toy", "bonsai")
+            run_stage(workspace, stage, "toy", recipe)
     return workspace
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return made_without_training(tmp_path_factory.mktemp("bonsai"), "bonsai")
 
 
 def test_it_is_the_lexical_score_of_house_alone() -> None:

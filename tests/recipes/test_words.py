@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conftest import ToyWorld, make_workspace
-from tests.recipes.test_bonsai import refused
+from tests.conftest import ToyWorld
+from tests.recipes.test_bonsai import made_without_training
 from tests.stages.halves import open_corpus, open_tables
-from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain import Workspace
 from xc_core.data.folds import folds
 from xc_core.fusion import FittedFusion
 from xc_core.infer.bundle import open_predictor
@@ -17,22 +17,13 @@ from xc_core.metrics.evaluation import Evaluation
 from xc_core.pretrained import FROM_CORPUS
 from xc_core.recipes import RECIPES
 from xc_core.scores import LabelWords, Lexical
-from xc_core.train.checkpoint import Checkpoints
 
 WORDS, HOUSE = RECIPES["words"], RECIPES["house"]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace whose whole pipeline has run with the recipe as it is."""
-    workspace = make_workspace(tmp_path_factory.mktemp("words"))
-    workspace.params.declare_experiment("toy", "words", "words", {})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Checkpoints, "restore", refused)
-        patch.setattr("xc_core.encoders.transformer.pretrained_model", refused)
-        for stage in STAGES:
-            run_stage(workspace, stage, "toy", "words")
-    return workspace
+    return made_without_training(tmp_path_factory.mktemp("words"), "words")
 
 
 def test_its_scores_are_those_of_house_by_words_and_the_same_by_parts_of_words() -> None:

@@ -170,9 +170,9 @@ def warning(found: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"{unseen:.0%} of the labels of validation documents have no train document, so these are found by their "
             "texts alone; if that is so for test documents too, use a recipe with an encoder, which reads the texts "
-            "(words sees only their words); if not, figures on validation are too low, and a fusion that is fitted "
-            "there learns to distrust scores from train documents: give a validation file that resembles the test "
-            "file, or train with --set fusion.rule=sum"
+            "(the recipe words sees only their words); if not, figures on validation are too low, and a fusion that is "
+            "fitted there learns to distrust scores from train documents: give a validation file that resembles the "
+            "test file, or train with --set fusion.rule=sum"
         )
     return lines
 

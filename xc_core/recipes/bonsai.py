@@ -21,19 +21,17 @@ an eighth of the CPU time on WordNetMini. Where each value comes from: docs/defa
 
 from dataclasses import replace
 
-from xc_core.encoders import EncoderConfig
 from xc_core.recipes.base import Recipe, named, register
-from xc_core.recipes.shared import NO_M4, PLAIN_SUM
+from xc_core.recipes.shared import NO_ENCODER, NO_M4, PLAIN_SUM
 from xc_core.scores import Lexical
 from xc_core.scores.terms import TermSettings
-from xc_core.train.encoder_settings import EncoderSettings
 
 BONSAI = register(
     Recipe(
         name="bonsai",
         paper="Bonsai: diverse and shallow trees for extreme multi-label classification, Khandagale et al., 2020",
         module=__name__,
-        encoder=EncoderSettings(encoder=EncoderConfig(name="bag", max_length=64, width=64), epochs=0.0),  # none
+        encoder=NO_ENCODER,
         classifier=replace(
             NO_M4,
             refit=True,  # learn from validation documents too, and before that without half of them

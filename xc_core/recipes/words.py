@@ -12,12 +12,10 @@ Chosen on validation documents of WordNetMini, DebianSeeAlso and DebianTags
 
 from dataclasses import replace
 
-from xc_core.encoders import EncoderConfig
 from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.house import FUSION, FUSION_ROWS, TERMS
-from xc_core.recipes.shared import NO_M4
+from xc_core.recipes.shared import NO_ENCODER, NO_M4
 from xc_core.scores import Characters, Frequency, LabelCharacters, LabelWords, Lexical
-from xc_core.train.encoder_settings import EncoderSettings
 
 _PARTS = replace(TERMS, characters=4)
 
@@ -26,7 +24,7 @@ WORDS = register(
         name="words",
         paper="this project",
         module=__name__,
-        encoder=EncoderSettings(encoder=EncoderConfig(name="bag", max_length=64, width=64), epochs=0.0),  # none
+        encoder=NO_ENCODER,
         classifier=replace(NO_M4, refit=True, enough=FUSION_ROWS),
         scores=named(
             Frequency(),
