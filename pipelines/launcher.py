@@ -21,9 +21,10 @@ from assets.dagster_internals import free_pools
 from assets.processes import HOST_TAG, PID_TAG
 from xc_core.leftovers import process_of
 
-_PROCESS_START_TAG: Final = "xc/process_start"
-"""Run tag: seconds from the start of the machine to that of the run's process. A change of the clock does not change
-them, but would make the process younger than its first event."""
+_PROCESS_TAG: Final = "xc/process"
+"""Run tag: the id of the run's process, and the seconds from the start of the machine to that of the process. A change
+of the clock does not change them, but would make the process younger than its first event. The seconds alone do not
+tell two processes apart: Linux counts them in steps of 0.01."""
 _PID: Final = "pid"
 _CLOCK_SECONDS: Final = 5.0
 """The clock may have been set by this much between the start of a process and its first event."""
@@ -41,12 +42,12 @@ def worker(instance: dg.DagsterInstance, run: dg.DagsterRun) -> psutil.Process |
 
 def _alive(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[psutil.Process]:
     """Return the processes of a run that have not ended, the first one first."""
-    start = run.tags.get(_PROCESS_START_TAG)
+    known = run.tags.get(_PROCESS_TAG)
     processes = (
-        process_of(pid, math.inf if start else recorded_at + _CLOCK_SECONDS)
+        process_of(pid, math.inf if known else recorded_at + _CLOCK_SECONDS)
         for pid, recorded_at in _recorded_processes(instance, run)
     )
-    return [process for process in processes if process is not None and (not start or start == _process_start(process))]
+    return [process for process in processes if process is not None and (not known or known == _identity(process))]
 
 
 def _recorded_processes(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[tuple[int, float]]:
@@ -67,8 +68,8 @@ def _launched_processes(instance: dg.DagsterInstance, run: dg.DagsterRun) -> lis
     return list(last_records.items())
 
 
-def _process_start(process: psutil.Process) -> str:
-    return f"{process.create_time() - psutil.boot_time():.2f}"
+def _identity(process: psutil.Process) -> str:
+    return f"{process.pid} {process.create_time() - psutil.boot_time():.2f}"
 
 
 def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthResult:
@@ -81,8 +82,8 @@ def health(instance: dg.DagsterInstance, run: dg.DagsterRun) -> CheckRunHealthRe
     processes = _alive(instance, run)
     if not processes:
         return CheckRunHealthResult(WorkerStatus.NOT_FOUND, "the process of the run was killed")
-    if len(processes) == 1 and not run.tags.get(_PROCESS_START_TAG):
-        instance.add_run_tags(run.run_id, {_PROCESS_START_TAG: _process_start(processes[0])})
+    if len(processes) == 1 and not run.tags.get(_PROCESS_TAG):
+        instance.add_run_tags(run.run_id, {_PROCESS_TAG: _identity(processes[0])})
     return CheckRunHealthResult(WorkerStatus.RUNNING, run_worker_id=str(processes[0].pid))
 
 
@@ -110,7 +111,7 @@ class LocalRunLauncher(dg.DefaultRunLauncher):
             message = "The process of an earlier launch is at work, so no other one is started."
             self._instance.report_engine_event(message, context.dagster_run)
             return
-        cleared = {tag: "" for tag in (PID_TAG, _PROCESS_START_TAG) if tag in context.dagster_run.tags}
+        cleared = {tag: "" for tag in (PID_TAG, _PROCESS_TAG) if tag in context.dagster_run.tags}
         self._instance.add_run_tags(context.dagster_run.run_id, {HOST_TAG: socket.gethostname(), **cleared})
         super().launch_run(context)
 
