@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,12 +12,12 @@ import pytest
 from tests.arrays import unit
 from tests.bounded import bounded
 from xc_core.data.labels import LabelMatrix
-from xc_core.fusion import Boosted, Inputs, Tree
+from xc_core.fusion import Boosted, FittedFusion, Inputs, Tree
 from xc_core.infer import gathered as module
 from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.infer.ranker import candidates
 from xc_core.scores import Neighbours, Query, ScoreData
-from xc_core.shapes import F32, I32, PAD_ID
+from xc_core.shapes import F32, I32, PAD_ID, among
 
 MANY = 20_000
 INPUTS = Inputs(("near", "odd"), ("near", "odd"))
@@ -39,8 +39,13 @@ class Numbers:
         return (mixed / 1009).astype(np.float32)
 
 
-def gathered(docs: int, labels: int, many: int) -> Candidates:
-    """Gather candidates of documents with three positives each, but for one, which has ``many``."""
+def gathered(
+    docs: int, labels: int, many: int, names: Sequence[str] = ("near", "odd"), revealing: int = 0
+) -> Candidates:
+    """Gather candidates of documents with three positives each, but for one, which has ``many``.
+
+    The first ``revealing`` labels are left out of what the scores propose.
+    """
     counts = np.full(docs, 3)
     counts[docs // 2] = many
     ids = np.concatenate([(np.arange(count) * 11 + doc) % labels for doc, count in enumerate(counts)])
@@ -48,9 +53,10 @@ def gathered(docs: int, labels: int, many: int) -> Candidates:
     filters = LabelMatrix.from_pairs(np.array([docs // 2]), truth.row(docs // 2)[-1:], truth.shape)
     corpus: Any = SimpleNamespace(filters=filters, texts_of=lambda side, rows: [""] * len(rows))
     embeddings: Any = SimpleNamespace(documents_ND=np.arange(docs, dtype=np.float32)[:, None])
-    held = HeldOut("final", np.arange(docs), truth, np.zeros(labels, bool))
-    scores: Any = {"near": Numbers(labels, 31), "odd": Numbers(labels, 57)}
-    return Candidates.of(held, corpus, embeddings, scores, 10)
+    held = HeldOut("final", np.arange(docs), truth, np.arange(labels) < revealing)
+    both: dict[str, Any] = {"near": Numbers(labels, 31), "odd": Numbers(labels, 57)}
+    scores = {name: both[name] for name in names}
+    return Candidates.of(held, corpus, held.query(corpus, embeddings), scores, 10)
 
 
 def test_a_candidate_is_one_that_a_score_proposed_for_the_same_document() -> None:
@@ -63,6 +69,31 @@ def test_a_candidate_is_one_that_a_score_proposed_for_the_same_document() -> Non
     for doc in set(range(docs)) - {docs // 2}:  # that one has a filtered pair
         assert set(own.ids_NK[doc][own.found_NK[doc]].tolist()) == set(proposed_NK[doc].tolist()) - {PAD_ID}
     assert (own.positive_NK & ~own.found_NK).any()
+
+
+@pytest.mark.parametrize("name", ["near", "odd"])
+@pytest.mark.parametrize("many", [6, 300])
+def test_the_candidates_of_one_score_are_those_of_a_recipe_without_the_other(name: str, many: int) -> None:
+    """Also where most positives are beyond the first hundred, and where labels may not be proposed."""
+    docs, labels = 40, 700
+    whole, own = gathered(docs, labels, many, revealing=90), gathered(docs, labels, many, (name,), revealing=90)
+    query = Query(np.arange(docs, dtype=np.float32)[:, None], lambda: [""] * docs)
+    proposed_NK = Numbers(labels, 31 if name == "near" else 57).candidates(query, 10)
+    mask = among(whole.ids_NK, proposed_NK) & whole.found_NK
+    part = whole.only([0 if name == "near" else 1], mask)
+
+    def content(found: Candidates) -> set[tuple[Any, ...]]:
+        """Return document, value, target, and whether it was proposed, of each pair that the fusion is fitted on."""
+        pairs = found.pairs(Tree(), np.ones(labels), slice(None))
+        kept = pairs.filled_NK
+        columns = (pairs.docs_M, pairs.values_NKF[kept][:, 0], pairs.target_NK[kept], pairs.found_NK[kept])
+        return set(zip(*(column.tolist() for column in columns), strict=True))
+
+    assert content(part) == content(own)
+    assert content(part) != content(whole.only([0 if name == "near" else 1], whole.found_NK)), "the other one counts"
+    assert (whole.surplus is not None) == (many == 300)
+    fusion = FittedFusion(Tree(), (name,), (name,))
+    assert part.rank(fusion).top(5).ids_NK.tolist() == own.rank(fusion).top(5).ids_NK.tolist()
 
 
 def one_with_many() -> Callable[[], None]:
@@ -100,7 +131,8 @@ def one_voter_with_many() -> Callable[[], None]:
     scores = {"neighbours": votes, "again": votes}
 
     def fit() -> None:
-        found = Candidates.of(held, corpus, cast(Any, SimpleNamespace(documents_ND=docs_ND)), scores, 100)
+        query = held.query(corpus, cast(Any, SimpleNamespace(documents_ND=docs_ND)))
+        found = Candidates.of(held, corpus, query, scores, 100)
         near = (found.ids_NK >= 0).sum(1)
         assert near.max() > 900, "some documents are near the one with many labels"
         assert found.ids_NK.shape[1] < 1_200

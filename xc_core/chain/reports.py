@@ -12,7 +12,7 @@ from xc_core.chain.registry import STAGES, TRAIN_STAGES
 from xc_core.chain.status import Status, states
 from xc_core.chain.workspace import Workspace
 from xc_core.data.checks import accepted_sentence
-from xc_core.errors import MissingError, XCError, nearest
+from xc_core.errors import MissingError, MovedError, XCError, nearest
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.page import Page
 
@@ -95,6 +95,16 @@ def of_present_corpus(workspace: Workspace, dataset: str, recipe: str, stage: st
     """Return True if an artefact of an experiment was made from the corpus that is there now."""
     made = workspace.made(stage, dataset, recipe)
     return made.depends.get("corpus") == workspace.digest("corpus", dataset)
+
+
+def check_corpus(workspace: Workspace, stage: str, dataset: str, recipe: str) -> None:
+    """Raise MovedError if an artefact of an experiment was made from another corpus than there is now."""
+    if not of_present_corpus(workspace, dataset, recipe, stage):
+        raise MovedError(
+            f"{recipe} measured on another corpus than there is now",
+            expected="the present documents",
+            do=workspace.params.train_command(dataset, recipe),
+        )
 
 
 def _card(workspace: Workspace, dataset: str, recipe: str) -> dict[str, str]:

@@ -11,9 +11,9 @@ import click
 
 from xc_core.canonical import finite
 from xc_core.chain import Workspace
-from xc_core.chain.reports import check_made, of_present_corpus, stale_note
+from xc_core.chain.reports import check_corpus, check_made, stale_note
 from xc_core.cli.options import dataset_option
-from xc_core.errors import MissingError, MovedError, UsageError, nearest
+from xc_core.errors import MissingError, UsageError, nearest
 from xc_core.metrics import paired, validation
 from xc_core.metrics.evaluation import FUSION, Evaluation
 from xc_core.metrics.names import RECALL, titled
@@ -113,7 +113,7 @@ def _on_test(workspace: Workspace, dataset: str, ours: str, theirs: str) -> tupl
     def figures(model: str) -> PerDocument:
         recipe, _, score = model.partition(":")
         check_made(workspace, "evaluation", dataset, recipe)
-        _check_corpus(workspace, "evaluation", dataset, recipe)
+        check_corpus(workspace, "evaluation", dataset, recipe)
         return _figures_of(workspace.open(Evaluation, dataset, recipe).stored, recipe, score)
 
     return figures(ours), figures(theirs)
@@ -141,7 +141,7 @@ def _on_validation(workspace: Workspace, dataset: str, ours: str, theirs: str) -
                 if measured
                 else "hold documents out (datasets.*.corpus.validation_fraction), and train with encoder.refit=false",
             )
-        _check_corpus(workspace, "fusion", dataset, recipe)
+        check_corpus(workspace, "fusion", dataset, recipe)
         return _figures_of(figures, recipe, score), figures.rows
 
     figures = paired.matched(*stored(ours), *stored(theirs))
@@ -165,13 +165,3 @@ def _figures_of(stored: StoredFigures, recipe: str, score: str) -> PerDocument:
             do="fix the name after the colon" if score else f"name a score: {recipe}:{names[0]}",
         )
     return figures
-
-
-def _check_corpus(workspace: Workspace, stage: str, dataset: str, recipe: str) -> None:
-    """Raise MovedError if the figures of a stage are of another corpus than there is now."""
-    if not of_present_corpus(workspace, dataset, recipe, stage):
-        raise MovedError(
-            f"{recipe} measured on another corpus than there is now",
-            expected="the present documents",
-            do=workspace.params.train_command(dataset, recipe),
-        )

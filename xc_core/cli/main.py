@@ -47,6 +47,7 @@ _COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "evaluate": ("run:evaluate", "Evaluate a trained recipe on test documents."),
         "leaderboard": ("run:leaderboard", "Compare all evaluated recipes of a dataset."),
         "compare": ("compare:compare", "Show how certain it is that one recipe beats another."),
+        "ablate": ("ablate:ablate", "Show what each score adds to the fusion of a recipe."),
         "report": ("report:report_on", "Write an HTML page on an evaluated model."),
     },
     "Serving": {

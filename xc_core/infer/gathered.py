@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
 from typing import Any, Final, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
-from xc_core.data.folds import Fold
+from xc_core.data.folds import Fold, unseen
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Fusion, Inputs, Pairs
 from xc_core.infer.ranker import candidates, distinct, values
@@ -45,6 +45,16 @@ class HeldOut:
         truth = all_pairs.only(~revealing_L)
         kept = np.flatnonzero((truth.counts_N > 0) | (all_pairs.counts_N == 0))
         return cls(fold.name, rows[kept], truth.rows(kept), revealing_L)
+
+    @classmethod
+    def of_all(cls, corpus: Corpus, folds: list[Fold], limit: int) -> list[Self]:
+        """Return the documents of each fold that it has not seen, ``limit`` at most of all folds together."""
+        return [cls.of(corpus, fold, rows) for fold, rows in unseen(folds, corpus, limit)]
+
+    def query(self, corpus: Corpus, embeddings: Embeddings) -> Query:
+        """Return the documents as the scores read them."""
+        doc_ND = np.ascontiguousarray(embeddings.documents_ND[self.rows])
+        return Query(doc_ND, cache(partial(corpus.texts_of, "documents", self.rows)))
 
 
 @dataclass(frozen=True)
@@ -80,22 +90,20 @@ class Candidates:
     """Positives beyond those among ``ids_NK``."""
 
     @classmethod
-    def of(
-        cls, held_out: HeldOut, corpus: Corpus, embeddings: Embeddings, scores: Mapping[str, FittedScore], k: int
-    ) -> Self:
-        """Return about ``k`` candidates of each score, which has not seen the documents, and all positives."""
-        rows, truth = held_out.rows, held_out.truth
-        doc_ND = np.ascontiguousarray(embeddings.documents_ND[rows])
-        texts = cache(partial(corpus.texts_of, "documents", rows))
-        query = Query(doc_ND, texts)
+    def of(cls, held_out: HeldOut, corpus: Corpus, query: Query, scores: Mapping[str, FittedScore], k: int) -> Self:
+        """Return about ``k`` candidates of each score, which has not seen the documents, and all positives.
+
+        ``query`` holds the documents (``HeldOut.query``).
+        """
+        truth = held_out.truth
         proposed_NK = candidates(scores, query, k)
         found_NK = np.where(held_out.revealing_L[proposed_NK], PAD_ID, proposed_NK).astype(np.int32)
-        filters = corpus.filters.rows(rows)
+        filters = corpus.filters.rows(held_out.rows)
         ids_NK = _with_positives(found_NK, truth.first(_BESIDE), filters)
         doc_R, ids_RK = _surplus_positives(ids_NK, truth, filters)
         surplus = None
         if len(doc_R):
-            surplus_query = Query(doc_ND[doc_R], lambda: [texts()[doc] for doc in doc_R.tolist()])
+            surplus_query = Query(query.doc_ND[doc_R], lambda: [query.texts[doc] for doc in doc_R.tolist()])
             surplus = Surplus(doc_R, ids_RK, values(scores, surplus_query, ids_RK))
         return cls(
             ids_NK,
@@ -112,7 +120,7 @@ class Candidates:
         width, back = max(part.ids_NK.shape[1] for part in parts), np.argsort(rows)
 
         def stacked(name: str, hole: int) -> Any:
-            return np.concatenate([_padded(getattr(part, name), width, hole) for part in parts])[back]
+            return np.concatenate([padded(getattr(part, name), width, hole) for part in parts])[back]
 
         truth = reduce(LabelMatrix.above, (part.truth for part in parts)).rows(back)
         ids_NK, values_NKF = stacked("ids_NK", PAD_ID), stacked("values_NKF", 0)
@@ -128,9 +136,17 @@ class Candidates:
         with_surplus = [(start, surplus) for start, surplus in surpluses if surplus is not None]
         if not with_surplus:
             return None
-        ids = np.concatenate([_padded(surplus.ids_RK, width, PAD_ID) for _, surplus in with_surplus])
-        values_RKF = np.concatenate([_padded(surplus.values_RKF, width, 0) for _, surplus in with_surplus])
+        ids = np.concatenate([padded(surplus.ids_RK, width, PAD_ID) for _, surplus in with_surplus])
+        values_RKF = np.concatenate([padded(surplus.values_RKF, width, 0) for _, surplus in with_surplus])
         return Surplus(np.concatenate([start + surplus.doc_R for start, surplus in with_surplus]), ids, values_RKF)
+
+    def only(self, columns: list[int], found_NK: Bool) -> Candidates:
+        """Return the values of some scores and the candidates (N x K) that these propose, without the other ones."""
+        ids_NK = np.where(found_NK | self.positive_NK, self.ids_NK, PAD_ID).astype(np.int32)
+        surplus = self.surplus and replace(self.surplus, values_RKF=self.surplus.values_RKF[..., columns])
+        return replace(
+            self, ids_NK=ids_NK, values_NKF=self.values_NKF[..., columns], found_NK=found_NK, surplus=surplus
+        )
 
     def fit(self, rule: Fusion, inputs: Inputs, weights_L: F64, rows: I64 | slice = slice(None)) -> FittedFusion:
         """Fit on the candidates of ``rows``, including positives that no score proposed (NGAME, appendix C)."""
@@ -149,6 +165,13 @@ class Candidates:
             found_NK = np.concatenate([found_NK, np.zeros(surplus.ids_RK.shape, bool)])
         target_NK = rule.target(positive_NK, weights_L[ids_NK].astype(np.float32))
         return Pairs(values_NKF, target_NK, ids_NK != PAD_ID, found_NK, doc_N)
+
+    def cross_fit(self, rule: Fusion, inputs: Inputs, weights_L: F64, second_N: Bool) -> Shortlist:
+        """Rank each document by ``rule`` fitted on the other part; ``second_N`` divides the documents into two."""
+        halves = np.flatnonzero(~second_N), np.flatnonzero(second_N)
+        fits = [self.fit(rule, inputs, weights_L, half) for half in reversed(halves)]
+        crossed = [self.rank(fit, half) for fit, half in zip(fits, halves, strict=True)]
+        return Shortlist.stack(crossed).rows(np.argsort(np.concatenate(halves)))
 
     def rank(self, fusion: FittedFusion, rows: I64 | slice = slice(None)) -> Shortlist:
         """Rank the candidates that scores proposed, as in serving."""
@@ -183,7 +206,7 @@ def _surplus_positives(ids_NK: I32, truth: LabelMatrix, filters: LabelMatrix) ->
     return np.repeat(np.arange(len(truth)), rows_N), ids_RK
 
 
-def _padded(values_NK: Array, width: int, hole: int) -> Array:
+def padded(values_NK: Array, width: int, hole: int) -> Array:
     """Return N x K (x F) values with ``width`` columns, the last ones filled with ``hole``."""
     padding = [(0, 0), (0, width - values_NK.shape[1]), *[(0, 0)] * (values_NK.ndim - 2)]
     return np.pad(values_NK, padding, constant_values=hole)

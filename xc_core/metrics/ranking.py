@@ -54,6 +54,16 @@ class PerDocument:
         num, den = ({name: values[rows] for name, values in side.items()} for side in (self.num, self.den))
         return PerDocument(num, den)
 
+    def only(self, names: Sequence[str]) -> PerDocument:
+        """Return the figures of the metrics ``names``."""
+        return PerDocument({name: self.num[name] for name in names}, {name: self.den[name] for name in names})
+
+    @classmethod
+    def mean(cls, several: Sequence[PerDocument]) -> PerDocument:
+        """Return the mean of several figures of the same documents, which share their denominators."""
+        num = {name: np.mean([figures.num[name] for figures in several], axis=0) for name in several[0].num}
+        return cls(num, several[0].den)
+
     @classmethod
     def joined(cls, parts: Sequence[PerDocument]) -> PerDocument:
         """Return the figures of all documents of ``parts``, one part after the other."""

@@ -10,7 +10,6 @@ from xc_core.artifacts import read_made
 from xc_core.chain.context import Context
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
-from xc_core.data.folds import unseen
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import MovedError
@@ -18,6 +17,7 @@ from xc_core.fusion import FittedFusion, Fusion, Inputs, summed
 from xc_core.fusion.base import RULE, SUM
 from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
+from xc_core.infer.ablation import METRICS
 from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.ranking import PerDocument, of_each, per_document
@@ -27,14 +27,12 @@ from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import Scores
 from xc_core.shapes import F64, I64, PAD_ID, Shortlist
 
-_COMPARED = ("P_at_1", "P_at_5", "PSP_at_5")
-
 
 def run(context: Context[FusionSettings]) -> None:
     """Gather candidates, fit, and compare with each score alone by two-fold cross-fitting."""
     settings, corpus, scores = context.settings, context.read(Corpus), context.read(Scores)
     inputs = inputs_of(scores.parts)
-    held_out = [HeldOut.of(corpus, fold, rows) for fold, rows in unseen(scores.folds, corpus, settings.rows)]
+    held_out = HeldOut.of_all(corpus, scores.folds, settings.rows)
     if not any(len(subset.rows) for subset in held_out):
         _without_validation(context, inputs)
         return
@@ -44,7 +42,7 @@ def run(context: Context[FusionSettings]) -> None:
     fitted = replace(fitted, candidates=settings.candidates, offsets=inputs.offsets)
     ranked = _rankings(settings.rule, inputs, gathered, weights_L, fitted, corpus.families(rows_N))
     measured = of_each(ranked, gathered.truth, weights_L, bins)
-    documents = {name: _only_compared(values) for name, values in measured.items()}
+    documents = {name: values.only(METRICS) for name, values in measured.items()}
     compared = {name: values.total() for name, values in documents.items()}
     replacement = _replacement(settings, compared, documents)
     served = fitted.part(replacement) if replacement else fitted
@@ -54,7 +52,7 @@ def run(context: Context[FusionSettings]) -> None:
         served, turned = _with_dial(context, served, unseen_ranking, gathered.truth, weights_L)
         measured = {RULE if name == FUSION else name: values for name, values in measured.items()}
         measured[FUSION] = per_document(turned, gathered.truth, weights_L, bins)
-        figures = _only_compared(measured[FUSION]).total()
+        figures = measured[FUSION].only(METRICS).total()
     served.write(context.build.path)
     write_validation(context.build, rows_N, measured)
     context.build.facts |= {
@@ -74,7 +72,10 @@ def _gather(
 ) -> tuple[I64, Candidates]:
     """Return the rows of all held-out documents, sorted, and their candidates in this order."""
     embeddings, k = context.read(Embeddings), context.settings.candidates
-    parts = [Candidates.of(subset, corpus, embeddings, scores.fitted(subset.fold), k) for subset in held_out]
+    parts = [
+        Candidates.of(subset, corpus, subset.query(corpus, embeddings), scores.fitted(subset.fold), k)
+        for subset in held_out
+    ]
     rows = np.concatenate([subset.rows for subset in held_out])
     return np.sort(rows), Candidates.concat(parts, rows)
 
@@ -87,7 +88,7 @@ def _report(
     context.report(f"fusion: P@1 / PSP@5 on validation, cross-fitted{at_zero}: {shown}")
     if replacement and FUSION in compared:
         names = (replacement, FUSION)
-        part, rule = (" / ".join(f"{compared[name][metric]:.1f}" for metric in _COMPARED) for name in names)
+        part, rule = (" / ".join(f"{compared[name][metric]:.1f}" for metric in METRICS) for name in names)
         context.report(
             f"fusion: {replacement} alone is better than the rule (P@1 / P@5 / PSP@5 {part} against {rule}; "
             "the rule is clearly better in none), so it is used instead"
@@ -174,14 +175,5 @@ def _rankings(
     """
     ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
     if rule.learns and families_N.max() > 0:
-        halves = np.flatnonzero(families_N % 2 == 0), np.flatnonzero(families_N % 2 == 1)
-        fits = [gathered.fit(rule, inputs, weights_L, half) for half in reversed(halves)]
-        crossed = [gathered.rank(fit, half) for fit, half in zip(fits, halves, strict=True)]
-        back = np.argsort(np.concatenate(halves))
-        ranked[FUSION] = Shortlist.stack(crossed).rows(back)
+        ranked[FUSION] = gathered.cross_fit(rule, inputs, weights_L, families_N % 2 == 1)
     return ranked
-
-
-def _only_compared(figures: PerDocument) -> PerDocument:
-    """Return the figures by which a fusion and its parts are compared."""
-    return PerDocument({m: figures.num[m] for m in _COMPARED}, {m: figures.den[m] for m in _COMPARED})
