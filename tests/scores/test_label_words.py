@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from scipy.sparse import csr_matrix
 
 from tests.conftest import TOPICS
 from tests.naive import lexical as naive
@@ -15,6 +19,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.scores import LabelCharacters, LabelWords, label_words
 from xc_core.scores.label_words import Matches
+from xc_core.scores.terms import Terms
 
 EVERY = np.tile(np.arange(len(TOPICS), dtype=np.int32), (len(TESTS), 1))
 
@@ -79,3 +84,25 @@ def test_parts_of_words_are_compared_too() -> None:
     assert (found.values(asked(["kissoille"]), both) > 0).tolist() == [[True, False]]
     words = LabelWords().fit(data_of([*texts, "kissan"], truth.above(LabelMatrix.none(1, 2)), labels))
     assert not words.values(asked(["kissoille"]), both).any()
+
+
+def random_rows(rows: int, each: int, terms: int) -> csr_matrix:
+    """Return rows that have ``each`` of the terms."""
+    rng = np.random.default_rng(0)
+    columns = np.concatenate([np.sort(rng.choice(terms, each, replace=False)) for _ in range(rows)])
+    return csr_matrix((rng.random(rows * each, np.float32), columns, np.arange(rows + 1) * each), (rows, terms))
+
+
+@pytest.mark.parametrize(("text_terms", "label_terms"), [(5_000, 5), (20, 500)])
+def test_long_texts_are_not_copied_for_each_of_their_candidates(text_terms: int, label_terms: int) -> None:
+    """Bytes of all pairs' terms at once: 40 texts x 100 candidates x 5,000 x 8 = 160 MB, or 16 MB of label terms."""
+    texts, labels = random_rows(40, text_terms, 20_000), random_rows(200, label_terms, 20_000)
+    matches = Matches(cast(Terms, SimpleNamespace(of_query=lambda query: texts)), labels)
+    ids = np.random.default_rng(1).integers(0, 200, (40, 100)).astype(np.int32)
+    tracemalloc.start()
+    found = matches.values(asked([]), ids)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12e6
+    expected = np.take_along_axis((texts @ labels.T).toarray(), ids.astype(np.int64), axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)

@@ -16,7 +16,7 @@ from xc_core import artifacts
 from xc_core.chain import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.data.folds import FINAL, Fold, _rare
-from xc_core.data.splits import VALIDATION
+from xc_core.data.splits import TEST, VALIDATION
 from xc_core.fusion import FittedFusion, Inputs, Pairs, Tree
 
 RULE = {"kind": "tree", "features": ["frequency"], "add": ["classifier"], "depth": 2, "min_leaf": 1}
@@ -120,6 +120,45 @@ def test_labels_without_published_documents_keep_the_count_zero_and_are_not_left
         assert fold.counts(corpus)[-1] == 0
         assert not fold.revealing_labels(corpus)[-1]
         assert fold.counts(corpus)[:-1].min() >= least
+
+
+@pytest.mark.parametrize("unused", [0, 200])
+def test_a_count_of_zero_says_of_held_out_documents_what_it_says_of_new_ones(unused: int, tmp_path: Path) -> None:
+    """Labels by Zipf's law, many of which only test documents have, and some that no document has."""
+    rng, labels = np.random.default_rng(0), 800
+    rate_L = 1 / np.arange(1, labels + 1)
+    train, test = (rng.choice(labels, size, p=rate_L / rate_L.sum()) for size in (1000, 400))
+    world = ToyWorld.make(len(train), len(test))
+    world.labels = [{"uid": f"L{i}", "title": f"label{i}", "content": ""} for i in range(labels + unused)]
+    for rows, drawn in ((world.train, train), (world.test, test)):
+        for row, label in zip(rows, drawn.tolist(), strict=True):
+            row |= {"target_ind": [label], "target_rel": [1.0]}
+    corpus = read_world(world.write(tmp_path / "world"), allow=("unseen-labels",), validation_fraction=0.2)
+    halves = corpus.validation_halves()
+
+    def share_of_zero(fold: Fold, rows: Any) -> float:
+        """Return the share of documents with a label that counts 0, of those that a fusion is fitted on."""
+        zero_L, kept_L = fold.counts(corpus) == 0, ~fold.revealing_labels(corpus)
+        had = [label for row in rows for label in corpus.labels.row(int(row)).tolist() if kept_L[label]]
+        return float(zero_L[had].mean())
+
+    new = share_of_zero(Fold(FINAL, refit=True), corpus.rows(TEST))
+    held_out = [share_of_zero(Fold(f"half-{half}", refit=True, half=half), halves[half]) for half in (0, 1)]
+    assert new > 0.05
+    assert 0.6 * new < np.mean(held_out) < 1.5 * new
+    assert 0.6 * new < share_of_zero(Fold(FINAL, refit=False), corpus.rows(VALIDATION)) < 1.7 * new
+
+
+def test_a_count_of_zero_is_plain_while_lower_counts_than_published_still_reveal(tmp_path: Path) -> None:
+    world = random_world([4] * 60 + [9] * 40)
+    world.labels += [{"uid": f"new{i}", "title": "new", "content": ""} for i in range(50)]
+    corpus = read_world(world.write(tmp_path / "world"), validation_fraction=0.5, allow=("unseen-labels",))
+    own, fold = counts(corpus, corpus.rows("train")), Fold(FINAL, refit=False)
+    assert min(own.get(label, 0) for label in range(100)) == 0, "some label has validation documents only"
+    marked = {label for label in range(100) if 0 < own[label] < 4}
+    assert set(np.flatnonzero(fold.revealing_labels(corpus)).tolist()) == marked
+    expected = [max(own[label], 4) if own[label] else 0 for label in range(150)]
+    assert fold.counts(corpus).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,11 @@ class Fold:
     def counts(self, corpus: Corpus) -> I64:
         """Return the number of documents of each label (L), at least that of a rare published label.
 
-        A lower count would reveal that held-out documents have the label. Labels that no published document has keep 0.
+        A lower count would reveal that held-out documents have the label. Labels that no published document has keep 0;
+        so do those that no document of this training has, if they do not stand out among these (``_plain_zero``).
         """
         published_L, rare, trained_L = self._frequencies(corpus)
-        return np.where(published_L > 0, np.maximum(trained_L, rare), 0)
+        return np.where(self._plain_zero(corpus, published_L, trained_L), 0, np.maximum(trained_L, rare))
 
     def revealing_labels(self, corpus: Corpus) -> Bool:
         """Mark labels that have fewer documents in this training than a rare published label, if these are few (L).
@@ -69,10 +70,25 @@ class Fold:
         Almost only held-out documents explain such a count. Scores reveal it too, for instance by an untrained row. For
         new documents there is no such label, so a fusion must not learn from it. If even a rare published label has
         more than 20 documents, the difference is small and no label is marked
-        (docs/lab-notes/2026-11-22-held-out-labels.md).
+        (docs/lab-notes/2026-11-22-held-out-labels.md). A label without documents that does not stand out is not marked
+        either: the labels of test documents that training has not seen are like it.
         """
         published_L, rare, trained_L = self._frequencies(corpus)
-        return (trained_L < rare) & (published_L > 0) & (rare <= _FEW)
+        return (trained_L < rare) & ~self._plain_zero(corpus, published_L, trained_L) & (rare <= _FEW)
+
+    @staticmethod
+    def _plain_zero(corpus: Corpus, published_L: I64, trained_L: I64) -> Bool:
+        """Mark labels without documents whose count of 0 tells nothing of held-out documents (L).
+
+        These are the labels that no published document has. If they are at least half as many as those that only
+        validation documents have, the latter are marked too: a fusion would otherwise learn that a count of 0 is always
+        wrong (docs/lab-notes/2026-11-29-labels-without-documents-in-the-fusion.md). Half is a guess.
+        """
+        published_zero_L: Bool = published_L == 0
+        held_out_only_L = (corpus.labels.rows(corpus.rows(TRAIN)).frequency_L() == 0) & ~published_zero_L
+        if 2 * published_zero_L.sum() < held_out_only_L.sum():
+            return published_zero_L
+        return np.asarray(trained_L == 0)
 
     def _frequencies(self, corpus: Corpus) -> tuple[I64, int, I64]:
         """Return each label's published documents (L), the count of a rare published label, and those trained on (L).

@@ -250,7 +250,7 @@ class _CorpusWriter:
             )
             raise DataError(
                 f"{len(unseen):,} of {counted(self.labels, 'label')} without a train document, "
-                f"the first is label {unseen[0]}, {preview(uids.item())}",
+                f"the first is {preview(uids.item())}",
                 expected="a train document for every label",
                 do="pass --allow unseen-labels: they can then be found only by their text; or delete these labels "
                 "(if documents name labels by their line number, renumber the others)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,11 +13,13 @@ from safetensors.numpy import load_file, save_file
 from xc_core.errors import CorruptError
 from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
 from xc_core.scores.terms import Terms, TermSettings, require
-from xc_core.shapes import F32, I32, PAD_ID
+from xc_core.shapes import F32, I32, PAD_ID, spans
 
 _LABELS: Final = "labels.safetensors"
 _TEXTS_AT_ONCE: Final = 64
-"""Texts compared at a time: 64 texts x 300 candidates x some 20 terms stay in the CPU cache."""
+"""Texts compared at a time, at most."""
+_TERMS_AT_ONCE: Final = 500_000
+"""Terms of label texts compared at a time: 64 texts x 300 candidates x some 20 terms, which stay in the cache."""
 
 
 @SCORES.register("label_words")
@@ -93,12 +96,29 @@ class Matches(FittedScore):
         """Return the cosine of each text and each of its candidates' texts; 0 for a hole."""
         terms_NT = self.terms.of_query(query)
         out = np.zeros(ids_NK.shape, np.float32)
-        for start in range(0, len(ids_NK), _TEXTS_AT_ONCE):
-            ids_BK = np.maximum(ids_NK[start : start + _TEXTS_AT_ONCE], 0)
-            rows = np.repeat(np.arange(start, start + len(ids_BK)), ids_BK.shape[1])
-            products = terms_NT[rows].multiply(self.labels_LT[ids_BK.ravel()]).sum(axis=1)
-            out[start : start + len(ids_BK)] = np.asarray(products).reshape(ids_BK.shape)
+        text_T = np.zeros(terms_NT.shape[1], terms_NT.dtype)
+        width = ids_NK.shape[1] * max(self.labels_LT.nnz / max(self.num_labels, 1), 1)
+        for rows in spans(len(ids_NK), min(_TEXTS_AT_ONCE, max(int(_TERMS_AT_ONCE // max(width, 1)), 1))):
+            out[rows] = self._cosines(terms_NT[rows], np.maximum(ids_NK[rows], 0), text_T)
         return np.where(ids_NK == PAD_ID, 0, out).astype(np.float32)
+
+    def _cosines(self, terms_BT: Any, ids_BK: I32, text_T: F32) -> F32:
+        """Return the cosines of texts and labels (B x K); ``text_T`` is all 0, before and after.
+
+        A text is spread over all terms, and a label's terms are looked up there. So the time depends on the length of
+        the labels' texts, not on that of the documents, which may have thousands of terms.
+        """
+        labels_PT = self.labels_LT[ids_BK.ravel()]
+        products = np.empty_like(labels_PT.data)
+        ends = labels_PT.indptr[:: ids_BK.shape[1] or 1]
+        for text, (start, end) in enumerate(pairwise(ends)):
+            own = slice(*terms_BT.indptr[text : text + 2])
+            text_T[terms_BT.indices[own]] = terms_BT.data[own]
+            products[start:end] = labels_PT.data[start:end] * text_T[labels_PT.indices[start:end]]
+            text_T[terms_BT.indices[own]] = 0
+        labels_PT.data = products
+        labels_PT.eliminate_zeros()
+        return np.asarray(labels_PT.sum(axis=1)).reshape(ids_BK.shape)
 
     def save(self, folder: Path) -> None:
         """Write the terms and the label texts."""
