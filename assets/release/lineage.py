@@ -323,7 +323,7 @@ def _check_equal(record: Lineage, rebuilt_project: Workspace) -> None:
             if any(name.endswith(_TREE_SUFFIX) for name in manifest.files):
                 do = f"expect this of label trees (lexical, characters), which cannot be seeded; otherwise {do}"
             if any(other.get(fact) for other in record.artefacts.values() for fact in _NOT_TRAINED):
-                do = f"expect this: the version was refreshed or had labels added, and this is a training; otherwise {do}"
+                do = f"expect this: the version was refreshed or had labels added; this is a training; otherwise {do}"
             raise MovedError(
                 f"{stage} with another content ({digest[:12]}) than that of version {record.version}",
                 expected=facts["digest"][:12],
