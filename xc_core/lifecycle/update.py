@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import shutil
 from dataclasses import replace
-from itertools import count, islice
 from pathlib import Path
 
 import polars as pl
@@ -62,7 +61,7 @@ def update(
         present = Tables.of(before, present_source)
         new = Tables.of(new_corpus, source if settings.split == "group" else None)
         if not source.names_labels:
-            new = _numbered_as(present, new)
+            new = new.numbered_as(present)
         if not by_uid:
             new = _known_by_text(present, new, dataset)
         _report_moved(present, new)
@@ -93,19 +92,6 @@ def _same_numbering(source: Source, corpus: Corpus, config: IngestConfig) -> boo
     rows = [row for block in blocks for row in zip(block.titles, block.contents, strict=True)]
     texts = [pl.col(name).fill_null("") for name in ("title", "content")]
     return all(map(operator.eq, rows, corpus.table("labels").select(texts).iter_rows()))
-
-
-def _numbered_as(present: Tables, new: Tables) -> Tables:
-    """Return an update whose labels are known by their line, with the uids of the labels at these lines.
-
-    They differ from the line numbers once a label was forgotten. A new label gets the next number that is no uid.
-    """
-    uids = present.labels["uid"].to_list()
-    used = set(uids)
-    unused = (str(number) for number in count(len(uids)) if str(number) not in used)
-    named = dict(zip(new.labels["uid"], [*uids, *islice(unused, len(new.labels))], strict=False))
-    renamed = [table.with_columns(pl.col("label").replace(named)) for table in (new.pairs, new.filters)]
-    return Tables(new.documents, new.labels.with_columns(pl.col("uid").replace(named)), *renamed)
 
 
 def _numbering_error(path: Path) -> DataError:
