@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from assets.dagster_internals import LAUNCHED_BY, MAX_RETRIES
+from assets.dagster_internals import LAUNCHED_BY, MAX_RETRIES, PARTITION
 from assets.partitions import experiment_key, partitions_of
 from assets.processes import own_tags
 from xc_core.chain.registry import STAGES, Stage
@@ -98,6 +98,25 @@ def partition_states(workspace: Workspace) -> list[PartitionState]:
     return [
         PartitionState(stage, partition, Status(row["status"]), row["why"]) for (stage, partition), row in rows.items()
     ]
+
+
+def being_recorded(instance: dg.DagsterInstance, states: list[PartitionState]) -> set[str]:
+    """Return the keys of up-to-date artefacts that a run has made and not yet recorded, as during the gate of a model.
+
+    The run reports them itself. Dagster shows a report from before the record as one on an earlier artefact: "Not
+    Evaluated".
+    """
+    made = [state for state in states if state.status is Status.FRESH]
+    found = set[str]()
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])) if made else ():
+        ended = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+        recorded = {event.dagster_event.asset_key for event in ended if event.dagster_event}
+        for state in made:
+            asset = dg.AssetKey(state.stage)
+            planned = not run.asset_selection or asset in run.asset_selection
+            if planned and run.tags.get(PARTITION) == state.partition and asset not in recorded:
+                found.add(state.key)
+    return found
 
 
 def report(instance: dg.DagsterInstance, states: list[PartitionState]) -> None:

@@ -139,9 +139,13 @@ def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
         known = previous["known"] if isinstance(previous.get("known"), dict) else {}
         states = [state for state in staleness.partition_states(workspace) if not state.missing or state.key in known]
         changed = [state for state in states if known.get(state.key) != state.text]
+        later = staleness.being_recorded(context.instance, changed)
+        changed = [state for state in changed if state.key not in later]
         if changed:
             staleness.report(context.instance, changed)
-        cursor = json.dumps({"mark": mark, "known": {state.key: state.text for state in states}})
+        seen = {state.key: state.text for state in states if state.key not in later}
+        seen |= {key: known[key] for key in later & known.keys()}
+        cursor = json.dumps({"mark": "" if later else mark, "known": seen})  # without a mark the next tick looks again
         return dg.SensorResult(skip_reason=f"{len(changed)} of {len(states)} artefacts reported", cursor=cursor)
 
     return _look

@@ -52,3 +52,16 @@ def test_each_page_that_code_and_messages_name_is_there() -> None:
     }
     assert len(named) > 10
     assert not [one for one in sorted(named) if not leads(ROOT / one[1], one[2])]
+
+
+def test_each_test_that_a_page_names_is_there() -> None:
+    named = {
+        (path, name)
+        for page in PAGES
+        for path, name in re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", page.read_text("utf-8"))
+    }
+    assert len(named) > 50
+    texts = {path: (ROOT / path).read_text("utf-8") if (ROOT / path).is_file() else "" for path, _ in named}
+    assert not [
+        one for one in sorted(named) if not re.search(rf"^def {one[1]}\b" if one[1] else ".", texts[one[0]], re.M)
+    ]

@@ -45,6 +45,8 @@ _SHOWN_TAGS: Final = {
     "repairs": "repairs version",
 }  # fmt: skip
 _DIFFERS_ADVICE: Final = "compare environment.txt of the version's MLflow run, and the machine, with this one"
+_NOT_TRAINED: Final = {"refreshed": "kept rows that an older corpus trained", "extended": "had labels added to it"}
+"""What happened to an artefact after its training, by the fact that says so: a training does not repeat it."""
 _TREE_SUFFIX: Final = ".cbor"
 """The end of the name of a label tree: omikuji cannot be seeded, so two fits of the same texts differ."""
 _DVC: Final = (sys.executable, "-m", "dvc")
@@ -155,10 +157,7 @@ def rebuilt(workspace: Workspace, record: Lineage, folder: Path) -> None:
             do="restore MLflow's files if they were moved or deleted, or promote a newer version (0.1.0 "
             "recorded a commit only, and files with secrets are left out)",
         )
-    for fact, what_happened in (
-        ("refreshed", "kept rows that an older corpus trained"),
-        ("extended", "had labels added to it"),
-    ):
+    for fact, what_happened in _NOT_TRAINED.items():
         if stages := [stage for stage, facts in record.artefacts.items() if facts.get(fact)]:
             report(f"lineage: {', '.join(stages)} {what_happened}; a training may differ")
     project = _clone(workspace, record, folder)
@@ -323,6 +322,8 @@ def _check_equal(record: Lineage, rebuilt_project: Workspace) -> None:
         if digest != facts["digest"]:
             if any(name.endswith(_TREE_SUFFIX) for name in manifest.files):
                 do = f"expect this of label trees (lexical, characters), which cannot be seeded; otherwise {do}"
+            if any(other.get(fact) for other in record.artefacts.values() for fact in _NOT_TRAINED):
+                do = f"expect this: the version was refreshed or had labels added; this is a training; otherwise {do}"
             raise MovedError(
                 f"{stage} with another content ({digest[:12]}) than that of version {record.version}",
                 expected=facts["digest"][:12],

@@ -446,6 +446,19 @@ def test_a_rebuild_of_a_model_with_label_trees_says_that_they_always_differ(
     assert ("cannot be seeded" in caught.value.do) is (stage == "scores")
 
 
+@pytest.mark.parametrize("fact", ["refreshed", "extended", None])
+def test_a_rebuild_of_a_model_that_was_changed_after_its_training_says_that_a_training_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fact: str | None
+) -> None:
+    """It named the environment and the machine alone as what may be another."""
+    changed = {"digest": "0" * 64, fact: True} if fact else {"digest": "0" * 64}
+    found = Lineage("toy", "ngame", 1, "none", {}, {}, {"tokens": {"digest": "1" * 64}, "classifier": changed})
+    monkeypatch.setattr(lineage, "read_manifest", lambda _: Manifest("tokens", {}))
+    with pytest.raises(MovedError, match="tokens with another content") as caught:
+        lineage._check_equal(found, Workspace(tmp_path))
+    assert ("the version was refreshed or had labels added" in caught.value.do) is (fact is not None)
+
+
 @pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new"), ('5%(s) of "it\'s"', "new")])
 def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: Path, folder: str, name: str) -> None:
     """A remote that was renamed since the commit, or a path that is not ASCII or has quotes, ended the rebuild."""

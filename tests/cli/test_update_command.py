@@ -593,6 +593,33 @@ def test_numbered_labels_are_those_of_the_dataset_if_their_texts_are(
     xc("update", folder, "--dataset", "toy").refused(65, "other labels at these lines than in the dataset")
 
 
+@pytest.mark.parametrize("layout", ["xc-text", "pecos"])
+def test_a_label_that_was_forgotten_does_not_end_the_updates_of_a_layout_without_uids(
+    xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """Line numbers and uids differ from then on, and such files were refused although they had the labels in order."""
+    workspace, world = empty_workspace(tmp_path / "project"), ToyWorld.make(documents=60, tests=10)
+    monkeypatch.setenv("XC_ROOT", str(workspace.root))
+    place(workspace, write_world(tmp_path / "begin", layout, world), "toy", IngestConfig(), replace=False)
+    forget(workspace, "toy", [], ["3"], with_documents=True)
+    left = [*world.labels[:3], *world.labels[4:]]
+    new = [row("", "words of nobody else", [3, 9]), row("", "words of no other", [8, 9])]
+    folder = tmp_path / "more"
+    folder.mkdir()
+    LAYOUTS[layout](ToyWorld(new, [], [*left, label("meadow")]), folder)
+    for again in (False, True):
+        ended = xc("update", folder, "--dataset", "toy")
+        assert ended.code == 0, ended.err
+        assert ("nothing changes" in ended.err) is again
+    table = open_corpus(workspace).table("labels")
+    assert table["uid"].to_list() == ["0", "1", "2", "4", "5", "6", "7", "8", "9", "10"]
+    assert table["title"].to_list() == [*(one["title"] for one in left), "meadow"]
+    assert set(labels_of(workspace, text_uid("words of nobody else", ""))) == {"4", "10"}
+    assert set(labels_of(workspace, text_uid("words of no other", ""))) == {"9", "10"}
+    LAYOUTS[layout](ToyWorld(new, [], [*world.labels, label("meadow")]), folder)
+    xc("update", folder, "--dataset", "toy").refused(65, "other labels at these lines than in the dataset")
+
+
 def label(title: str) -> dict[str, Any]:
     return {"uid": "", "title": title, "content": ""}
 

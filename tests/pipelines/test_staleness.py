@@ -13,6 +13,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.events import StepMaterializationData
+from dagster._core.test_utils import create_run_for_test
 
 from assets import staleness
 from assets.dagster_internals import WILL_RETRY
@@ -311,6 +313,62 @@ def test_a_tick_that_fails_is_repeated(reported: Reported, monkeypatch: pytest.M
             reported.tick(encoder="up to date")
     assert reported.of("encoder") == []
     assert reported.look() == "1 of 1 artefacts reported"
+
+
+def at_work(instance: dg.DagsterInstance, partition: str = "toy|ngame", *chosen: str) -> str:
+    """Return the id of a started run of the job retrain, or of ``chosen`` assets of it."""
+    selection = frozenset(map(dg.AssetKey, chosen)) or None
+    tags = {"dagster/partition": partition}
+    status = dg.DagsterRunStatus.STARTED
+    return create_run_for_test(instance, "retrain", tags=tags, asset_selection=selection, status=status).run_id
+
+
+def recorded(instance: dg.DagsterInstance, run: str, stage: str) -> None:
+    """Record an artefact as a run does at the end of its stage."""
+    made = StepMaterializationData(dg.AssetMaterialization(stage, partition="toy|ngame"))
+    event = dg.DagsterEvent("ASSET_MATERIALIZATION", "retrain", event_specific_data=made)
+    instance.report_dagster_event(event, run)
+
+
+@pytest.mark.parametrize("before", ["", "out of date"])
+@pytest.mark.parametrize("chosen", [(), ("encoder", "model")])
+def test_an_artefact_that_a_run_has_yet_to_record_is_reported_afterwards(
+    reported: Reported, before: str, chosen: tuple[str, ...]
+) -> None:
+    """Dagster showed "Not Evaluated" at the model after each release during which the sensor looked."""
+    earlier = [(False, before)] if before else []
+    if before:
+        reported.tick(model=before)
+    run = at_work(reported.instance, "toy|ngame", *chosen)
+    recorded(reported.instance, run, "encoder")
+    assert reported.tick(encoder="up to date", model="up to date") == "1 of 2 artefacts reported"
+    assert [reported.of(stage) for stage in ("encoder", "model")] == [[(True, "up to date")], earlier]
+    assert reported.look() == "0 of 2 artefacts reported", "it looks again although no file has changed"
+    recorded(reported.instance, run, "model")
+    assert reported.look() == "1 of 2 artefacts reported"
+    assert reported.of("model") == [(True, "up to date"), *earlier]
+    assert reported.look() == "nothing has changed"
+
+
+def test_a_run_that_ends_without_a_record_leaves_the_report_to_the_sensor(reported: Reported) -> None:
+    run = at_work(reported.instance)
+    assert reported.tick(model="up to date") == "0 of 1 artefacts reported"
+    found = reported.instance.get_run_by_id(run)
+    assert found is not None
+    reported.instance.report_run_failed(found, "the tracking server does not answer")
+    assert reported.look() == "1 of 1 artefacts reported"
+
+
+@pytest.mark.parametrize(("partition", "chosen"), [("toy|other", ()), ("toy", ()), ("toy|ngame", ("encoder",))])
+def test_a_run_of_something_else_delays_no_report(reported: Reported, partition: str, chosen: tuple[str, ...]) -> None:
+    at_work(reported.instance, partition, *chosen)
+    assert reported.tick(model="up to date") == "1 of 1 artefacts reported"
+
+
+def test_what_is_out_of_date_or_missing_is_reported_during_a_run(reported: Reported) -> None:
+    reported.tick(encoder="up to date")
+    at_work(reported.instance)
+    assert reported.tick(encoder="missing", clusters="out of date") == "2 of 2 artefacts reported"
 
 
 # the check of a run

@@ -182,6 +182,22 @@ def test_what_cannot_be_answered_is_refused(running: Running, question: Any, sta
     assert running.metric(f'xc_requests_total{{path="/predict",status="{status}"}}') == 1
 
 
+@pytest.mark.parametrize(
+    ("query", "body", "found"),
+    [
+        ("?k=3", '{"text": "a"}', "the query '?k=3'"),
+        ("?text=b&topk=3", '{"text": "a"}', "the query '?text=b&topk=3'"),
+        ("", '{"text": "a", "k": 1, "text": "b"}', "the parameter 'text' twice"),
+        ("", '{"text": "a", "k": 1, "\\u006b": 2}', "the parameter 'k' twice"),
+    ],
+)
+def test_no_parameter_is_ignored(running: Running, query: str, body: str, found: str) -> None:
+    """Those of the query were, and of two with the same name the first."""
+    answer = running.client.post(f"/predict{query}", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["found"]) == (422, found)
+    assert set(answer.json()) == {"found", "expected", "do"}
+
+
 @pytest.mark.parametrize("uid", ["x" * 100, "x" * 1_000_000])
 def test_near_labels_are_found_in_a_time_that_does_not_depend_on_how_many_there_are(uid: str) -> None:
     """All requests wait meanwhile."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from datetime import date
 from pathlib import Path
 
@@ -60,6 +61,13 @@ def test_no_point_of_the_changelog_stands_twice() -> None:
     for part in re.split(r"^#+ ", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE):
         heads = re.findall(r"^- (\*\*.+?\*\*:)", part, re.MULTILINE)
         assert sorted(heads) == sorted(set(heads)), part.splitlines()[0]
+
+
+def test_no_twelve_words_of_the_changelog_stand_twice() -> None:
+    """Another merge did so inside a point, in the middle of a sentence."""
+    words = (ROOT / "CHANGELOG.md").read_text("utf-8").split()
+    runs = Counter(" ".join(words[start : start + 12]) for start in range(len(words) - 11))
+    assert [run for run, count in runs.items() if count > 1] == []
 
 
 def git(folder: Path, *arguments: str) -> None:

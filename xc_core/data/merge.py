@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -129,6 +130,23 @@ class Tables:
             self.filters.with_columns(renamed),
         )
         return tables, len(matches)
+
+    def numbered_as(self, existing: Tables) -> Tables:
+        """Give labels that are known by their line the uids of the ``existing`` labels at these lines.
+
+        They differ from the line numbers once a label was forgotten. A new label gets the next number that is no uid.
+        """
+        uids = existing.labels["uid"].to_list()
+        used = set(uids)
+        unused = (str(number) for number in count(len(uids)) if str(number) not in used)
+        named = dict(zip(self.labels["uid"], [*uids, *islice(unused, len(self.labels))], strict=False))
+        label = pl.col("label").replace(named)
+        return Tables(
+            self.documents,
+            self.labels.with_columns(pl.col("uid").replace(named)),
+            self.pairs.with_columns(label),
+            self.filters.with_columns(label),
+        )
 
     def without(self, documents: list[str], labels: list[str]) -> Tables:
         """Return the tables without these uids and their pairs."""

@@ -60,6 +60,8 @@ def update(
         new_corpus = _read_new_files(path, staging.root / "part", reading)
         present = Tables.of(before, present_source)
         new = Tables.of(new_corpus, source if settings.split == "group" else None)
+        if not source.names_labels:
+            new = new.numbered_as(present)
         if not by_uid:
             new = _known_by_text(present, new, dataset)
         _report_moved(present, new)
@@ -85,11 +87,11 @@ def raw_source(workspace: Workspace, dataset: str) -> Source:
 
 
 def _same_numbering(source: Source, corpus: Corpus, config: IngestConfig) -> bool:
-    """Return True if each line number that both have means the same label, with the same text."""
+    """Return True if each line that both have is a label with the same text."""
     blocks = (clean_block(block, Allowed.parse(config.allow)) for block in source.labels())
-    rows = [row for block in blocks for row in zip(block.uids, block.titles, block.contents, strict=True)]
+    rows = [row for block in blocks for row in zip(block.titles, block.contents, strict=True)]
     texts = [pl.col(name).fill_null("") for name in ("title", "content")]
-    return all(map(operator.eq, rows, corpus.table("labels").select("uid", *texts).iter_rows()))
+    return all(map(operator.eq, rows, corpus.table("labels").select(texts).iter_rows()))
 
 
 def _numbering_error(path: Path) -> DataError:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse
 
 from xc_core import __version__
-from xc_core.errors import UsageError, bare
+from xc_core.errors import UsageError, bare, preview
 from xc_core.infer.predictor import asked_labels, first
 from xc_core.serve.batcher import Answers, Batcher, QueueFullError
 from xc_core.serve.guard import PATHS, Guard, busy, problem
@@ -137,6 +137,9 @@ def _add_predict(app: FastAPI, server: Server) -> None:
         if kind != "application/json":
             found = f"content type {bare(kind) if kind else 'none'}"
             return problem(415, found, "application/json", "send the header Content-Type: application/json")
+        if request.url.query:
+            found = f"the query {preview(f'?{request.url.query}')}"
+            return problem(422, found, "parameters in the body, and no query", "move them into the JSON of the body")
         return await server.answered(await request.body())
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import string
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
@@ -58,6 +60,8 @@ def parsed(body: bytes) -> PredictRequest:
         request = PredictRequest.model_validate_json(body)
     except ValidationError as error:
         raise _validation_error(dict(error.errors(include_url=False)[0])) from error
+    if repeated := _repeated(body):
+        raise UsageError(f"the parameter {preview(repeated)} twice", expected="each once", do="send one of them")
     for name in request.model_extra or {}:
         parameters = list(PredictRequest.model_fields)
         raise UsageError(
@@ -66,6 +70,18 @@ def parsed(body: bytes) -> PredictRequest:
             do="fix the name, or leave it out",
         )
     return request
+
+
+def _repeated(body: bytes) -> str | None:
+    """Return a name that the object in ``body`` has twice: pydantic takes its last value without a word."""
+    twice: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        names = Counter(name for name, _ in pairs)
+        twice.extend(name for name in names if names[name] > 1)
+
+    json.loads(body, object_pairs_hook=note)
+    return twice[-1] if twice else None
 
 
 def _validation_error(detail: dict[str, Any]) -> UsageError:
