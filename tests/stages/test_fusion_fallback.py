@@ -201,6 +201,16 @@ def test_of_parts_that_are_better_the_best_by_precision_replaces_the_rule() -> N
     assert chosen({"a": slightly, "b": hits(ALL, ALL, LESS), "fusion": hits(FEW, FEW, FEW)}) == "b"
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [((6, 7, 9), (6 - 1e-14, 8, 7)), ((6, 8 + 1e-14, 7), (6, 8, 9)), ((6, 8, 9), (6, 8, 9))]
+)
+def test_of_parts_with_the_same_p_at_1_the_best_by_p_at_5_and_then_by_psp_at_5_replaces_the_rule(
+    first: tuple[float, ...], second: tuple[float, ...]
+) -> None:
+    expected = "a" if first == second else "b"
+    assert chosen({"a": level(*first), "b": level(*second), "fusion": level(5, 5, 5)}) == expected
+
+
 def test_a_rule_without_parameters_is_never_replaced() -> None:
     parts = {"a": level(1, 1, 1), "fusion": level(0, 0, 0)}
     compared = {name: own.total() for name, own in parts.items()}
