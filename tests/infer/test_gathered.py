@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import pytest
 from tests.arrays import unit
 from tests.bounded import bounded
 from xc_core.data.labels import LabelMatrix
-from xc_core.fusion import Boosted, FittedFusion, Inputs, Tree
+from xc_core.fusion import Boosted, FittedFusion, Inputs, Pairs, Tree
 from xc_core.infer import gathered as module
 from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.infer.ranker import candidates
@@ -208,3 +209,47 @@ def test_a_document_whose_labels_are_all_revealing_is_left_out_and_one_without_l
     assert (held.fold, held.rows.tolist()) == ("half-0", [1, 3, 4, 5])
     assert [held.truth.row(at).tolist() for at in range(4)] == [[0], [], [0], [2]]
     assert held.revealing_L.tolist() == [False, True, False]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Trees that add a number."""
+
+    value: float
+
+    def predict(self, features_MF: F32) -> Any:
+        return np.full(len(features_MF), self.value)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyLevel(Tree):
+    """A rule whose scores have another level in each fit, as those of a rule that is fitted to an order may have."""
+
+    def fit(self, inputs: Inputs, pairs: Pairs) -> FittedFusion:
+        return replace(self.without_trees(inputs), tree=Constant(float(pairs.docs_M[0]) + len(pairs.values_NKF)))
+
+
+def test_both_halves_have_the_level_of_the_rule_that_is_served() -> None:
+    """Their scores are compared with each other, and with its scores, where probabilities are fitted."""
+    found, weights_L = gathered(40, 50, 6), np.ones(50)
+    second_N, rule = np.arange(40) < 13, AnyLevel()
+    served = found.fit(rule, INPUTS, weights_L)
+    own, apart = found.rank(served), found.cross_fit(rule, INPUTS, weights_L, second_N)
+    level = found.cross_fit(rule, INPUTS, weights_L, second_N, served)
+    np.testing.assert_array_equal(level.ids_NK, apart.ids_NK)
+    filled_NK = level.ids_NK != PAD_ID
+    shift_M = own.scores_NK[filled_NK] - apart.scores_NK[filled_NK]
+    assert shift_M.std() > 1, "the two parts have other levels"
+    np.testing.assert_allclose(level.scores_NK[filled_NK], own.scores_NK[filled_NK], rtol=1e-5)
+    assert np.isneginf(level.scores_NK[~filled_NK]).all()
+
+
+def test_a_part_without_candidates_has_no_level() -> None:
+    found = gathered(6, 50, 6)
+    empty = replace(found, found_NK=found.found_NK & (np.arange(6) < 3)[:, None])
+    served = empty.fit(Tree(min_leaf=1), INPUTS, np.ones(50))
+    ranked = empty.cross_fit(Tree(min_leaf=1), INPUTS, np.ones(50), np.arange(6) < 3, served)
+    assert (ranked.ids_NK[3:] == PAD_ID).all() and not np.isnan(ranked.scores_NK).any()

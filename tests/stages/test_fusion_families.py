@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.fusion import FittedFusion, Inputs, Sum, Tree, summed
+from xc_core.fusion import FittedFusion, Fusion, Inputs, LightGBM, Objective, Sum, Tree, summed
 from xc_core.infer.gathered import Candidates
 from xc_core.shapes import F32, I32, I64, Bool, Shortlist
 from xc_core.stages import fusion
@@ -82,3 +82,17 @@ def test_a_rule_that_hands_its_fit_over_is_compared_all_the_same() -> None:
     given = summed(rule, inputs), np.arange(N)
     assert "fusion" in fusion._rankings(rule, inputs, gathered(), np.ones(K), *given)
     assert "fusion" not in fusion._rankings(Sum(), inputs, gathered(), np.ones(K), *given)
+
+
+@pytest.mark.parametrize(
+    ("rule", "shared"), [(LightGBM(), True), (LightGBM(objective=Objective.BINARY), False), (Tree(), False)]
+)
+def test_halves_get_one_level_if_the_rule_is_fitted_to_an_order(
+    rule: Fusion, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels: list[FittedFusion | None] = []
+    monkeypatch.setattr(Candidates, "cross_fit", lambda *arguments: levels.append(arguments[-1]))
+    inputs, own = Inputs(("a", "b"), ("a", "b")), gathered()
+    whole = own.fit(Tree(), inputs, np.ones(K))
+    fusion._rankings(rule, inputs, own, np.ones(K), whole, np.arange(N))
+    assert levels == [whole if shared else None]

@@ -116,6 +116,10 @@ class Fusion(Part):
         """
         raise NotImplementedError
 
+    def any_level(self) -> bool:
+        """Return True if a fit minimises errors of order alone: its scores have a meaning beside each other only."""
+        return False
+
     def require(self) -> None:
         """Raise MissingError if a package that the fit needs is not installed."""
 
@@ -223,8 +227,7 @@ class FittedFusion:
 
         Raises UsageError for a ``tail`` outside 0 to 1, or above 0 if the fusion has no dial.
         """
-        fused_NK = self.scores(values_NKF, ids_NK != PAD_ID)
-        return Shortlist.ranked(ids_NK, self.turned(ids_NK, fused_NK, tail))
+        return Shortlist.ranked(ids_NK, self.turned(ids_NK, self.scores(values_NKF, ids_NK != PAD_ID), tail))
 
     def turned(self, ids_NK: I32, fused_NK: F32, tail: float | None) -> F32:
         """Return the fused scores (N x K) of candidates at dial ``tail``; raise UsageError as ``rank`` does."""

@@ -82,6 +82,10 @@ class LightGBM(WithTrees):
                 do="change the other setting, or set linear=false",
             )
 
+    def any_level(self) -> bool:
+        """Return True for an objective of order."""
+        return self.objective is Objective.LAMBDARANK
+
     def require(self) -> None:
         """Raise MissingError if LightGBM is not installed."""
         _lightgbm()

@@ -166,17 +166,34 @@ class Candidates:
         target_NK = rule.target(positive_NK, weights_L[ids_NK].astype(np.float32))
         return Pairs(values_NKF, target_NK, ids_NK != PAD_ID, found_NK, doc_N)
 
-    def cross_fit(self, rule: Fusion, inputs: Inputs, weights_L: F64, second_N: Bool) -> Shortlist:
-        """Rank each document by ``rule`` fitted on the other part; ``second_N`` divides the documents into two."""
+    def cross_fit(
+        self, rule: Fusion, inputs: Inputs, weights_L: F64, second_N: Bool, level: FittedFusion | None = None
+    ) -> Shortlist:
+        """Rank each document by ``rule`` fitted on the other part; ``second_N`` divides the documents into two.
+
+        A rule that is fitted to an order has scores of any level, so those of two fits cannot be compared. With
+        ``level``, the rule fitted on all documents, one number is added to the scores of each part: their mean over
+        all candidates is then that of ``level``.
+        """
         halves = np.flatnonzero(~second_N), np.flatnonzero(second_N)
         fits = [self.fit(rule, inputs, weights_L, half) for half in reversed(halves)]
         crossed = [self.rank(fit, half) for fit, half in zip(fits, halves, strict=True)]
+        if level is not None:
+            crossed = [_at_level(part, self.rank(level, half)) for part, half in zip(crossed, halves, strict=True)]
         return Shortlist.stack(crossed).rows(np.argsort(np.concatenate(halves)))
 
     def rank(self, fusion: FittedFusion, rows: I64 | slice = slice(None)) -> Shortlist:
         """Rank the candidates that scores proposed, as in serving."""
         ids_NK = np.where(self.found_NK[rows], self.ids_NK[rows], PAD_ID).astype(np.int32)
         return fusion.rank(ids_NK, self.values_NKF[rows])
+
+
+def _at_level(part: Shortlist, level: Shortlist) -> Shortlist:
+    """Return ``part`` with the mean score of ``level``, another ranking of the same candidates."""
+    own, other = (short.scores_NK[short.ids_NK != PAD_ID] for short in (part, level))
+    if not len(own):
+        return part
+    return replace(part, scores_NK=part.scores_NK + np.float32(other.mean() - own.mean()))
 
 
 def _with_positives(found_NK: I32, truth: LabelMatrix, filters: LabelMatrix) -> I32:

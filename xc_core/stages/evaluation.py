@@ -135,7 +135,8 @@ def _no_label_note(short: Shortlist) -> str:
     return (
         f"{count:,} of {counted(len(short), 'test document')} ({count / len(short):.1%}) have no predicted label; a "
         "score by words has none for a text without a word of two train documents, for instance in a language without "
-        "spaces: train a recipe that reads parts of words (words) or has an encoder"
+        "spaces: train a recipe that reads parts of words (words, house), shorter ones if this one does "
+        "(scores.characters.terms.characters=2), or one with an encoder"
     )
 
 

@@ -175,5 +175,7 @@ def _rankings(
     """
     ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
     if rule.learns and families_N.max() > 0:
-        ranked[FUSION] = gathered.cross_fit(rule, inputs, weights_L, families_N % 2 == 1)
+        ranked[FUSION] = gathered.cross_fit(
+            rule, inputs, weights_L, families_N % 2 == 1, fitted if rule.any_level() else None
+        )
     return ranked
