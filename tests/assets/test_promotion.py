@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import mlflow
 import pytest
 from mlflow.utils.file_utils import local_file_uri_to_path
 
@@ -642,6 +643,40 @@ def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
     assert xc("promote", "--dataset", "toy", "--repair").code == 0
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
+    assert not (tmp_path / "old").exists()
+
+
+def test_a_moved_project_that_lost_its_packed_model_is_repaired_from_the_files_that_came_with_it(
+    own: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to make the model again, by a command that did not find its origin after the move."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "old").as_uri())
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
+    before = xc("lineage", 1, "--dataset", "toy").out
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
+    shutil.rmtree(own.folder("model", "toy", "ngame"))
+    assert xc("lineage", 1, "--dataset", "toy").out == before and "encoder:" in before
+    repair = ("promote", "--dataset", "toy", "--repair")
+
+    [weights] = (tmp_path / "new").rglob("encoder.safetensors")
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    xc(*repair).refused(66, "no packed model with the content of version 1", "xc lineage 1 --dataset toy --rebuild")
+    weights.write_bytes(content)
+
+    assert "version 2 of xc-toy replaces version 1" in xc(*repair).out
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
+    assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
+    after = xc("lineage", 2, "--dataset", "toy").out
+    assert {line for line in before.splitlines() if not line.startswith("MLflow run")} <= set(after.splitlines())
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    first, second = (client.get_run(client.get_model_version("xc-toy", str(n)).run_id) for n in (1, 2))
+    assert first.data.metrics and first.data.metrics == second.data.metrics
+    assert first.data.params and first.data.params == second.data.params
+    shown = [path.path for path in client.list_artifacts(second.info.run_id)]
+    assert {"origin", "plots"} <= set(shown) and {".html", ".json"} <= {Path(name).suffix for name in shown}
     assert not (tmp_path / "old").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,8 @@ def test_an_empty_project_and_a_dataset_without_a_recipe_name_the_next_command(
     ingested = xc("status")
     assert ingested.code == 1, "the tokens are missing"
     assert ingested.out.splitlines()[-2:] == [
-        "next: xc train --dataset new --recipe ngame",
-        "      a quick baseline before it: --recipe bonsai",
+        "next: xc train --dataset new --recipe words",
+        "      then, with an encoder: --recipe ngame",
     ]
     assert [json.loads(line)["stage"] for line in xc("status", "--json").out.splitlines()] == ["corpus", "tokens"]
 
@@ -140,4 +141,26 @@ def test_a_dataset_that_params_file_lost_is_shown_in_one_line_after_the_others(x
     assert all("toy" not in line for line in xc("status", "--dataset", "other").out.splitlines())
     assert [json.loads(line)["dataset"] for line in xc("status", "--json").out.splitlines()] == ["other", "other"]
     assert xc("ingest", fresh.raw("toy"), *TOY).code == 0, "the command that it names"
+    assert "not in params.yaml" not in xc("status").out
+
+
+def test_an_experiment_that_params_file_lost_is_shown_with_the_commands_that_restore_and_delete_it(
+    xc: Xc, own: Workspace
+) -> None:
+    """Nothing mentioned it; `xc train` without its settings would have replaced its artefacts."""
+    assert "not in params.yaml" not in xc("status").out
+    own.params.remove("toy", ["ngame"], whole=False)
+    for asked in ((), TOY):
+        found = xc("status", *asked)
+        assert found.code == 0
+        [title, restore, _, delete] = found.out.splitlines()[-4:]
+        assert title == "toy / ngame: not in params.yaml, but data/toy/ngame has artefacts of it"
+        assert restore.startswith("  to get it back: xc train --dataset toy --recipe ngame --set ")
+        assert delete == "  to delete it:   xc delete --dataset toy --recipe ngame"
+    assert "not in params.yaml" not in xc("status", *TOY, "--json").out
+    assert "toy / ngame: not in params.yaml" in xc("doctor").out
+    xc("evaluate", *NGAME).refused(66, "no experiment 'toy_ngame'", "xc status --dataset toy shows how to get it back")
+    made = own.made("encoder", "toy", "ngame")
+    assert xc(*shlex.split(restore.partition("xc ")[2])).code == 0
+    assert own.made("encoder", "toy", "ngame") == made, "nothing is trained"
     assert "not in params.yaml" not in xc("status").out

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xc_core import artifacts
 from xc_core.chain.dataset import Dataset, Partition, TokensConfig
-from xc_core.chain.names import checked_name
+from xc_core.chain.names import DATA, checked_name
 from xc_core.chain.params_text import without, written
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
@@ -101,8 +101,11 @@ class ParamsFile:
             from xc_core.recipes import RECIPES
 
         variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
+        make = f"xc train --dataset {dataset} --recipe {recipe}{variant}"
+        if (self.root / DATA / dataset / recipe).is_dir():  # of one that the file has lost
+            make += f"; data/{dataset}/{recipe} is there: xc status --dataset {dataset} shows how to get it back"
         entries = {k: e for k, e in self.read()["experiments"].items() if e["dataset"] == dataset}
-        entry = _entry(entries, key, "experiment", f"xc train --dataset {dataset} --recipe {recipe}{variant}")
+        entry = _entry(entries, key, "experiment", make)
         return Experiment(dataset_settings, resolve(recipe, entry.get("base") or recipe, entry.get("stages") or {}))
 
     def partition(self, dataset: str, recipe: str | None) -> Partition:
@@ -125,15 +128,10 @@ class ParamsFile:
         """
         from xc_core.recipes import RECIPES
 
-        parts = ["xc", "train", "--dataset", dataset, "--recipe", recipe]
         declared = self.declared(dataset, recipe)
         if declared is None or recipe not in RECIPES:
-            return shlex.join(parts)
-        base, changes = declared
-        parts += ["--base", base] if base != recipe else []
-        for name, value in dotted(changes).items():
-            parts += ["--set", f"{name}={option_text(value)}"]
-        return shlex.join([*parts, "--budget", "none"])
+            return shlex.join(["xc", "train", "--dataset", dataset, "--recipe", recipe])
+        return declaring_command(dataset, recipe, *declared)
 
     def declare_dataset(self, dataset: str, corpus: IngestConfig) -> None:
         """Add a dataset, with those settings that differ from the defaults."""
@@ -227,6 +225,15 @@ class ParamsFile:
             after = edit(before)
             if after != before:
                 artifacts.write_file(self.path.resolve(), after)  # a link stays one
+
+
+def declaring_command(dataset: str, recipe: str, base: str, changes: dict[str, Any]) -> str:
+    """Return the command that declares an experiment with this base and these changes, and trains it."""
+    parts = ["xc", "train", "--dataset", dataset, "--recipe", recipe]
+    parts += ["--base", base] if base != recipe else []
+    for name, value in dotted(changes).items():
+        parts += ["--set", f"{name}={option_text(value)}"]
+    return shlex.join([*parts, "--budget", "none"])
 
 
 def _source(recipe: Recipe, base: str, root: Path) -> str:

@@ -13,7 +13,7 @@ from xc_core import artifacts, manifests
 from xc_core.artifacts import Made
 from xc_core.chain.context import A
 from xc_core.chain.incoming import recover
-from xc_core.chain.names import SETTINGS, checked_name
+from xc_core.chain.names import DATA, SETTINGS, checked_name
 from xc_core.chain.params_file import ParamsFile
 from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.errors import MissingError, UsageError
@@ -38,7 +38,7 @@ class Workspace:
     state: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", self.root / "data")
+        object.__setattr__(self, "data", self.root / DATA)
         object.__setattr__(self, "state", self.root / ".xc")
 
     @classmethod

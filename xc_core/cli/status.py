@@ -17,6 +17,7 @@ from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.params_file import PARTS
 from xc_core.chain.registry import versioned_stages
 from xc_core.chain.status import State, states
+from xc_core.chain.undeclared import advice, undeclared_datasets, undeclared_recipes
 from xc_core.cli.options import dataset_option
 from xc_core.cli.tables import show_next
 from xc_core.errors import MissingError, XCError, nearest
@@ -60,21 +61,24 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
     if not as_json:
         if not pairs:
             click.echo(_nothing_declared(workspace))
-        elif dataset is None and recipe is None and (names := _undeclared(workspace, "corpus")):
-            click.echo(_some_undeclared(names))
+        elif recipe is None:
+            _echo_undeclared(workspace, dataset)
     if exit_code and not as_json:
         sys.exit(exit_code)
 
 
-def _undeclared(workspace: Workspace, *stages: str) -> list[str]:
-    """Return the folders of ``data/`` that have files of one of these stages and are no dataset of params.yaml."""
-    names = {folder.parent.name for stage in stages for folder in workspace.data.glob(f"[!.]*/{stage}/")}
-    return sorted(names - set(workspace.params.datasets()))
+def _echo_undeclared(workspace: Workspace, dataset: str | None) -> None:
+    """Print what params.yaml has lost, because the list above does not show it: datasets, and experiments of others."""
+    for name in workspace.params.datasets() if dataset is None else [dataset]:
+        for lost in undeclared_recipes(workspace, name):
+            click.echo("\n".join(printable(line) for line in advice(workspace, name, lost)))
+    if dataset is None and (names := undeclared_datasets(workspace, "corpus")):
+        click.echo(_some_undeclared(names))
 
 
 def _nothing_declared(workspace: Workspace) -> str:
     """Return what to do if params.yaml names no dataset: it may be another one than that of ``data/``."""
-    names = _undeclared(workspace, "raw", "corpus")
+    names = undeclared_datasets(workspace, "raw", "corpus")
     if not names:
         return "no dataset yet; create one: xc ingest FOLDER --dataset NAME"
     return (
