@@ -19,6 +19,7 @@ from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError, UnavailableError, XCError, bare
 from xc_core.git import tracked, trouble
 from xc_core.lifecycle import dvc_lock
+from xc_core.root import check_there
 
 
 class Project(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -124,6 +125,7 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
         return [path for path in present if path.resolve() not in known]
 
     def _dvc(self, *arguments: str) -> None:
+        check_there(Path(self.root))  # a step hashes files for minutes; the folder may be moved then
         # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files
         command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
         with dvc_lock.restored_if_cut(Path(self.root)):
@@ -157,6 +159,7 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
 class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]
     """MLflow: one parent run per Dagster run and partition, one child run per stage."""
 
+    root: str
     uri: str
     artifacts: str
     """Where the files of runs are stored (a URI or folder)."""
@@ -166,8 +169,12 @@ class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]
     def client(self) -> AbstractContextManager[Any]:
         """Return a context with an MlflowClient; a new database is created first.
 
-        The context raises UnavailableError if the server or database does not answer.
+        The context raises UnavailableError if the server or database does not answer. The resource is made when a step
+        starts; raises MissingError if the project was moved or deleted since, as lock and database would be made at
+        the old place. After this check nothing makes the project's folder again: a lock that was waited for is looked
+        for once more (``locked``), a new database is renamed into a folder that must be there, and sqlite makes none.
         """
         from assets.tracking import connected
 
+        check_there(Path(self.root))
         return connected(self.uri, Path(self.lock))

@@ -308,7 +308,7 @@ def test_a_failing_registration_leaves_the_last_champion_in_place(
     released: Released, store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = replace(candidate(releasing, "toy", "ngame"), digest="other")
-    tracking = Tracking(uri=store.uri, artifacts=store.artifacts, lock=str(store.lock))
+    tracking = Tracking(root=str(store.lock.parent), uri=store.uri, artifacts=store.artifacts, lock=str(store.lock))
     monkeypatch.setattr(mlflow.pyfunc, "log_model", failing(MlflowException("connection lost")))
     with pytest.raises(UnavailableError, match="connection lost"), tracking.client() as client:
         registry.register(client, store.artifacts, other)

@@ -15,9 +15,10 @@ import pytest
 
 from assets import worker
 from assets.release.promotion import record
-from assets.resources import Dvc, Project, dvc_address, settings_address
+from assets.resources import Dvc, Project, Tracking, dvc_address, settings_address
+from assets.settings import mlflow_settings
 from xc_core.chain import STAGES, Workspace
-from xc_core.errors import ConfigError, CorruptError, StorageError, UnavailableError
+from xc_core.errors import ConfigError, CorruptError, MissingError, StorageError, UnavailableError
 from xc_core.git import tracked
 from xc_core.lifecycle import dvc_lock
 
@@ -284,6 +285,20 @@ def test_a_lock_file_that_dvc_did_not_write_is_an_error(tmp_path: Path, content:
     (tmp_path / "dvc.lock").write_text(content)
     with pytest.raises(CorruptError, match=r"dvc\.lock"):
         Dvc(root=str(tmp_path)).recorded("encoder@toy_ngame")
+
+
+def test_a_project_that_was_moved_during_a_step_is_not_made_again_at_the_old_place(tmp_path: Path) -> None:
+    """DVC failed without a message, MLflow made its lock and a new database where the project had been."""
+    root, there = tmp_path / "project", tmp_path / "elsewhere"
+    (root / ".dvc").mkdir(parents=True)
+    settings = mlflow_settings(root)
+    dvc = Dvc.of(root)
+    tracking = Tracking(root=str(root), uri=settings.uri, artifacts=settings.artifacts, lock=str(settings.lock))
+    root.rename(there)
+    for use in (lambda: tracking.client().__enter__(), lambda: dvc.commit(["corpus"], "toy", None)):
+        with pytest.raises(MissingError, match="run the same command again where the project is now"):
+            use()
+    assert not root.exists()
 
 
 def test_a_project_is_the_workspace_at_its_root(tmp_path: Path) -> None:

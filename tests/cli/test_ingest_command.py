@@ -27,8 +27,8 @@ def test_ingest_makes_a_dataset_and_says_what_is_next(xc: Xc, fresh: Workspace, 
     assert ended.code == 0, ended.err
     assert ended.out.splitlines() == [
         "new: 54 train, 6 validation, 10 test documents, 10 labels",
-        "next: xc train --dataset new --recipe ngame",
-        "      a quick baseline before it: --recipe bonsai",
+        "next: xc train --dataset new --recipe words",
+        "      then, with an encoder: --recipe ngame",
     ]
     assert fresh.params.datasets() == ["new", "toy"]
     assert "Reload definitions" not in ended.err, "nobody uses Dagster here"
