@@ -127,6 +127,12 @@ def register_command(name: str) -> str:
     return f"xc promote --dataset {dataset_of(name)} --recipe NAME"
 
 
+def promoting(dataset: str, numbers: list[int]) -> str:
+    """Return what to do to promote one of these versions."""
+    which = one_of(numbers)
+    return f"promote {which}: xc promote --dataset {dataset} --version {numbers[0] if len(numbers) == 1 else 'N'}"
+
+
 def one_of(numbers: list[int]) -> str:
     """Return version numbers in words."""
     shown = ", ".join(map(str, numbers))

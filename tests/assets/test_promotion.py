@@ -220,8 +220,14 @@ def test_a_reason_keeps_the_name_of_the_person_who_gave_it(
 
 
 def test_a_version_that_the_gate_has_not_seen_needs_a_reason(xc: Xc, declared: Registry) -> None:
+    """As after a kill between registration and verdict, where only the reason was advised."""
     declared.version()
-    xc("promote", "--dataset", declared.dataset, "--version", 1).refused(77, "version 1, which the gate has not seen")
+    declared.client.set_model_version_tag(declared.name, "1", "recipe", "ngame")
+    do = f"ask the gate: xc promote --dataset {declared.dataset} --recipe ngame; or overrule it: xc promote"
+    asked = ("promote", "--dataset", declared.dataset, "--version")
+    xc(*asked, 1).refused(77, "version 1, which the gate has not seen", do)
+    declared.release(declared.version(), passes=False)
+    assert "ask the gate" not in xc(*asked, 2).err
 
 
 def test_a_former_champion_needs_no_reason(xc: Xc, declared: Registry) -> None:

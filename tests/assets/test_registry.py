@@ -86,7 +86,7 @@ def test_a_rollback_does_not_replace_a_champion_that_it_has_not_seen(versions: R
     ("champion", "versions_there", "found", "do"),
     [
         (None, 0, "no champion of", "there is no other version; register one: xc promote --dataset {} --recipe NAME"),
-        (None, 1, "no champion of", "promote version 1: xc promote --dataset {} --version N"),
+        (None, 1, "no champion of", "promote version 1: xc promote --dataset {} --version 1"),
         (
             1,
             1,

@@ -211,6 +211,15 @@ def test_dvc_finds_its_files_beside_data_that_git_ignores(tmp_path: Path, line: 
     assert Dvc(root=str(tmp_path)).overlooked() == (files if found else [])
 
 
+def test_a_project_of_dvc_that_was_copied_without_its_repository_is_named(tmp_path: Path) -> None:
+    """xc doctor called it a check that cannot run."""
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc" / "config").touch()
+    with pytest.raises(UnavailableError, match=r"dvc status failing: .* is not a git repository") as caught:
+        Dvc(root=str(tmp_path)).overlooked()
+    assert "core.no_scm" in caught.value.expected
+
+
 def test_without_dvc_raw_files_are_left_alone(tmp_path: Path, asked: Callable[..., Commands]) -> None:
     commands = asked()
     Dvc(root=str(tmp_path), enabled=False).track_source(Workspace(tmp_path).raw("toy"))

@@ -164,3 +164,15 @@ def test_an_experiment_that_params_file_lost_is_shown_with_the_commands_that_res
     assert xc(*shlex.split(restore.partition("xc ")[2])).code == 0
     assert own.made("encoder", "toy", "ngame") == made, "nothing is trained"
     assert "not in params.yaml" not in xc("status").out
+
+
+def test_a_training_that_replaces_a_lost_experiment_says_so_and_how_to_keep_it(xc: Xc, own: Workspace) -> None:
+    own.params.remove("toy", ["ngame"], whole=False)
+    restore = xc("status", *TOY).out.partition("to get it back: ")[2].partition("\n")[0]
+    asked = ("train", *NGAME, "--until", "tokens")
+    assert "are replaced now" not in xc(*asked, *shlex.split(restore)[6:]).err, "the same settings"
+    own.params.remove("toy", ["ngame"], whole=False)
+    warned = xc(*asked, "--set", "encoder.encoder.name=bag").err
+    assert "warning: toy / ngame was trained with other settings and is not in params.yaml" in warned
+    assert restore in warned
+    assert "are replaced now" not in xc(*asked, "--set", "encoder.encoder.name=bag").err, "it is declared by now"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xc_core.chain.names import RESERVED
 from xc_core.chain.params_file import declaring_command
@@ -12,6 +12,9 @@ from xc_core.errors import ConfigError
 from xc_core.manifests import MANIFEST
 from xc_core.params import KIND, dotted, plain, put
 from xc_core.root import FILE
+
+if TYPE_CHECKING:
+    from xc_core.recipes import Recipe
 
 
 def undeclared_datasets(workspace: Workspace, *stages: str) -> list[str]:
@@ -47,17 +50,40 @@ def restoring_command(workspace: Workspace, dataset: str, recipe: str) -> str | 
     It changes the recipe to which the settings are nearest. None if they cannot be had from any, as those of another
     version of this software.
     """
-    from xc_core.recipes import RECIPES, Recipe
+    from xc_core.recipes import RECIPES
 
-    made = {stage: workspace.made(stage, dataset, recipe).settings for stage in Recipe.stages()}
-    recorded = {stage: settings for stage, settings in made.items() if isinstance(settings, dict)}
-    bases = [recipe] * (recipe in RECIPES) + RECIPES.names()
+    recorded = _recorded(workspace, dataset, recipe)
+    try:
+        bases = [recipe] * (recipe in RECIPES) + RECIPES.names()
+    except ConfigError:  # of a plug-in that cannot be imported, which xc doctor names
+        return None
     changes = {base: _changes(base, recorded) for base in bases}
     possible = [base for base in changes if _gives(base, changes[base], recorded)]
     if not recorded or not possible:
         return None
     base = min(possible, key=lambda base: len(dotted(changes[base])))
     return declaring_command(dataset, recipe, base, _needed(base, changes[base], recorded))
+
+
+def replaced(workspace: Workspace, dataset: str, recipe: Recipe) -> str | None:
+    """Return a warning if a training of ``recipe`` replaces artefacts of other settings; None if there are none."""
+    recorded = _recorded(workspace, dataset, recipe.name)
+    if all(not _difference(plain(getattr(recipe, stage)), settings) for stage, settings in recorded.items()):
+        return None
+    command = restoring_command(workspace, dataset, recipe.name)
+    return (
+        f"warning: {dataset} / {recipe.name} was trained with other settings and is not in {FILE}; its artefacts in "
+        f"data/{dataset}/{recipe.name} are replaced now"
+        + (f". To stop here and get it back: {command}" if command else "")
+    )
+
+
+def _recorded(workspace: Workspace, dataset: str, recipe: str) -> dict[str, Any]:
+    """Return the settings of each stage that the artefacts of an experiment record."""
+    from xc_core.recipes import Recipe
+
+    made = {stage: workspace.made(stage, dataset, recipe).settings for stage in Recipe.stages()}
+    return {stage: settings for stage, settings in made.items() if isinstance(settings, dict)}
 
 
 def _changes(base: str, recorded: dict[str, Any]) -> dict[str, Any]:
