@@ -351,6 +351,19 @@ def test_versions_of_a_project_that_was_moved_can_be_deleted(
     assert (tmp_path / "new").exists()
 
 
+def test_the_files_that_came_with_a_moved_project_are_deleted_with_their_version(
+    xc: Xc, store: Store, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stayed for ever: nothing named them any more."""
+    first, second = with_files(store, "xc-carried", tmp_path / "original" / "xc-carried")
+    (tmp_path / "original").rename(tmp_path / "new")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
+    assert xc("delete", "--dataset", "carried", "--version", 1, "--yes").code == 0
+    there = [tmp_path / "new" / path.relative_to(tmp_path / "original") for path in (first, second)]
+    assert [path.exists() for path in there] == [False, True]
+    assert not (tmp_path / "original").exists()
+
+
 def test_what_versions_share_goes_with_the_last_of_them(xc: Xc, store: Store, fresh: Workspace) -> None:
     root = local_folder(store.artifacts)
     assert root is not None
