@@ -686,6 +686,22 @@ def test_a_moved_project_that_lost_its_packed_model_is_repaired_from_the_files_t
     assert not (tmp_path / "old").exists()
 
 
+def test_in_a_moved_project_the_same_model_is_promoted_again(
+    own: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate refused it: the champion, with the same content, could not be compared."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "old").as_uri())
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").out == "models:/xc-toy@champion is version 2\n"
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
+    xc("rollback", "--dataset", "toy").refused(66, "no previous champion")
+    tags = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").get_model_version("xc-toy", "2").tags
+    assert (tags["gate"], tags["repairs"]) == ("passed", "1")
+
+
 def test_a_copy_of_a_project_registers_its_model_again_in_its_own_folder(
     own: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.conftest import ToyWorld
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
+from xc_core.locks import locked
 from xc_core.params import plain
 from xc_core.recipes import find_recipe
 
@@ -159,6 +161,7 @@ def test_an_experiment_that_params_file_lost_is_shown_with_the_commands_that_res
         assert delete == "  to delete it:   xc delete --dataset toy --recipe ngame"
     assert "not in params.yaml" not in xc("status", *TOY, "--json").out
     assert "toy / ngame: not in params.yaml" in xc("doctor").out
+    assert "note: ngame is left out, which params.yaml lacks" in xc("leaderboard", *TOY).err
     xc("evaluate", *NGAME).refused(66, "no experiment 'toy_ngame'", "xc status --dataset toy shows how to get it back")
     made = own.made("encoder", "toy", "ngame")
     assert xc(*shlex.split(restore.partition("xc ")[2])).code == 0
@@ -176,3 +179,12 @@ def test_a_training_that_replaces_a_lost_experiment_says_so_and_how_to_keep_it(x
     assert "warning: toy / ngame was trained with other settings and is not in params.yaml" in warned
     assert restore in warned
     assert "are replaced now" not in xc(*asked, "--set", "encoder.encoder.name=bag").err, "it is declared by now"
+
+
+def test_a_stage_that_runs_is_shown_with_its_process(xc: Xc, fresh: Workspace) -> None:
+    """It was missing, or out of date, whether or not somebody trained it."""
+    with locked(fresh.scratch("lock", "encoder", "toy", "ngame"), "encoder of toy/ngame"):
+        lines = {line.split()[0]: line for line in xc("status", *NGAME).out.splitlines()}
+    assert lines["encoder"] == f"  encoder     missing (process {os.getpid()} runs it now)"
+    assert lines["embeddings"] == "  embeddings  missing"
+    assert "runs it now" not in xc("status", *NGAME).out

@@ -21,7 +21,7 @@ from xc_core.locks import locked
 from xc_core.outside import text_of, yaml_of
 from xc_core.params import changed, dotted, option_text, plain
 from xc_core.plugins import importing
-from xc_core.root import FILE
+from xc_core.root import FILE, check_there
 
 if TYPE_CHECKING:
     from xc_core.chain.experiment import Experiment
@@ -60,6 +60,7 @@ class ParamsFile:
         try:
             content = yaml_of(text_of(self.path), FILE)
         except FileNotFoundError as error:
+            check_there(self.root)
             raise MissingError(
                 f"no {self.path}", expected=f"the project's {FILE}", do="change into the project, or set XC_ROOT to it"
             ) from error

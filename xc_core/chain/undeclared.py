@@ -98,7 +98,9 @@ def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     """Return the changes that make plain settings ``theirs``; a part that they lack is dropped."""
     if ours.get(KIND) != theirs.get(KIND):
         return theirs
-    changes = {name: None for name, value in ours.items() if name not in theirs and isinstance(value, dict)}
+    changes: dict[str, Any] = {
+        name: None for name, value in ours.items() if name not in theirs and isinstance(value, dict)
+    }
     for name, value in theirs.items():
         present = ours.get(name)
         if isinstance(present, dict) and isinstance(value, dict):
