@@ -191,3 +191,13 @@ def test_the_file_of_a_project_that_was_moved_is_where_the_project_is(tmp_path: 
     root.mkdir()
     with pytest.raises(MissingError, match="set XC_ROOT"):
         Workspace(root).params.read()
+
+
+def test_an_unknown_base_is_named_with_its_place(workspace: Workspace) -> None:
+    """xc status did not say which experiment has it, nor that the file does."""
+    file = workspace.root / "params.yaml"
+    file.write_text(file.read_text().replace("base: ngame", "base: ngmae"))
+    with pytest.raises(ConfigError, match="recipe 'ngmae'") as caught:
+        workspace.params.experiment("toy", "ngame")
+    assert caught.value.where == "params.yaml, experiments.toy_ngame.base"
+    assert caught.value.do.startswith("fix the entry: ")

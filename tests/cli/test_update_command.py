@@ -715,3 +715,13 @@ def test_an_update_that_changes_nothing_leaves_files_and_models_as_they_are(
     assert {k: v for k, v in files_of(project.root).items() if k.startswith(OWN)} == before
     assert xc("update", same, "--dataset", "toy", "--allow", "empty-text").code == 0
     assert project.params.dataset("toy").corpus.allow == ("empty-text",), "the dataset accepts it from now on"
+
+
+def test_an_update_of_a_dataset_without_its_files_says_how_to_get_them(
+    project: Workspace, xc: Xc, tmp_path: Path
+) -> None:
+    """The advice was to pass the folder that has the files, as if that of the update were missing."""
+    shutil.rmtree(project.raw("toy"))
+    folder = drop(tmp_path / "new", [row("N1", "river0 river1", [0])], [("L0", "river")])
+    found = f"no folder {project.raw('toy')}"
+    xc("update", folder, "--dataset", "toy").refused(66, found, "xc ingest PATH --dataset toy (or `dvc pull`")

@@ -115,13 +115,7 @@ def source_digest(workspace: Workspace, dataset: str) -> str:
 
     Raises MissingError if there is no folder.
     """
-    folder = workspace.raw(dataset)
-    if not folder.is_dir():
-        raise MissingError(
-            f"no folder {folder}",
-            expected="the dataset's source files",
-            do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, if a remote holds it)",
-        )
+    folder = workspace.present_raw(dataset)
 
     def digest() -> str:
         files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -99,7 +99,7 @@ class ParamsFile:
         dataset_settings, key = self.dataset(dataset), f"{dataset}_{checked_name('recipe', recipe)}"
         with importing():  # torch, which the settings of parts need
             from xc_core.chain.experiment import Experiment, resolve
-            from xc_core.recipes import RECIPES
+            from xc_core.recipes import RECIPES, find_recipe
 
         variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
         make = f"xc train --dataset {dataset} --recipe {recipe}{variant}"
@@ -107,7 +107,15 @@ class ParamsFile:
             make += f"; data/{dataset}/{recipe} is there: xc status --dataset {dataset} shows how to get it back"
         entries = {k: e for k, e in self.read()["experiments"].items() if e["dataset"] == dataset}
         entry = _entry(entries, key, "experiment", make)
-        return Experiment(dataset_settings, resolve(recipe, entry.get("base") or recipe, entry.get("stages") or {}))
+        base = entry.get("base") or recipe
+        try:
+            find_recipe(base)
+        except ConfigError as error:
+            if not error.found.startswith("recipe "):  # of a plug-in that cannot be imported
+                raise
+            where, do = f"{FILE}, experiments.{key}.base", f"fix the entry: {error.do}"
+            raise ConfigError(error.found, expected=error.expected, do=do, where=where) from error
+        return Experiment(dataset_settings, resolve(recipe, base, entry.get("stages") or {}))
 
     def partition(self, dataset: str, recipe: str | None) -> Partition:
         """Return a dataset, or, if a recipe is named, an experiment."""

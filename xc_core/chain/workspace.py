@@ -108,6 +108,16 @@ class Workspace:
         """Return the folder of a dataset's source files."""
         return self.home(dataset) / "raw"
 
+    def present_raw(self, dataset: str) -> Path:
+        """Return the folder of a dataset's source files; raise MissingError if there is none."""
+        if not (folder := self.raw(dataset)).is_dir():
+            raise MissingError(
+                f"no folder {folder}",
+                expected="the dataset's source files",
+                do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, if a remote holds it)",
+            )
+        return folder
+
     def scratch(self, kind: str, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the place of a stage's untracked files; ``kind`` is run (checkpoints), lock or cost."""
         name = dataset if STAGES[stage].scope == "dataset" or recipe is None else f"{dataset}_{recipe}"
