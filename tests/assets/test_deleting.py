@@ -181,7 +181,7 @@ def test_what_cannot_be_deleted_is_named_and_keeps_its_entry(
     xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leftovers, "drop", lambda path: None)
-    xc("delete", *NGAME, "--yes").refused(73, "which cannot be deleted", "then run the same command again")
+    xc("delete", *NGAME, "--yes").refused(73, "which cannot be deleted", "belongs to")
     assert ("toy", "ngame") in full.params.experiments()
 
 
