@@ -231,6 +231,14 @@ def hint_if_new(client: Any) -> str:
     return "; the registry is new, it has no model at all" if registry_is_new(client) else ""
 
 
+def measured_one(same: list[Any]) -> Any:
+    """Return the version that the gate measures, of several with the same model: the newest whole one, else the newest.
+
+    ``same`` has the newest first, as ``versions_of`` returns them.
+    """
+    return same[0] if len(same) == 1 else next(filter(is_whole, same), same[0])
+
+
 def set_tags(client: Any, name: str, version: int, tags: Mapping[str, str]) -> None:
     """Set tags of a version."""
     for key, value in storable(tags).items():

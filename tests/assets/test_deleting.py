@@ -230,6 +230,13 @@ def test_versions_that_are_in_use_stay(xc: Xc, declared: Registry) -> None:
     assert xc(*asked, "--keep", 1, "--yes").out == f"{declared.name}: no version to delete\n"
 
 
+def test_of_versions_with_the_best_model_only_the_one_that_the_gate_measures_stays(xc: Xc, declared: Registry) -> None:
+    """Each repair leaves a version with the same model, and none of them could be deleted."""
+    declared.client.set_model_version_tag(declared.name, "1", "bundle", declared.digests[3])
+    assert xc("delete", "--dataset", declared.dataset, "--keep", 1, "--yes").code == 0
+    assert numbers(declared) == [2, 3, 4, 5]
+
+
 def test_an_alias_of_a_version_that_is_gone_keeps_nothing(xc: Xc, declared: Registry, store: Store) -> None:
     """MLflow's server removes it with the version, unless it is set at the same moment; it ended the command (69)."""
     with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"))) as database, database:
