@@ -477,6 +477,7 @@ def test_other_errors_are_not_changed() -> None:
     [
         ("http://127.0.0.1:9", "no answer from"),
         ("sqlite:///{folder}/text.db", "no whole database of"),
+        ("sqlite:///{folder}", "no file that can be opened for"),
     ],
 )
 def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
