@@ -77,7 +77,7 @@ def drop(folder: Path, train: list[Any], labels: list[Any], test: list[Any] | No
 
 def test_what_is_next_is_a_command_that_keeps_the_settings(xc: Xc, project: Workspace, tmp_path: Path) -> None:
     update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
-    assert "\nnext: xc train --dataset toy --recipe ngame\n" in xc("update", update, "--dataset", "toy").out
+    assert "\nnext: xc train --dataset toy --recipe words\n" in xc("update", update, "--dataset", "toy").out
     project.params.declare_experiment("toy", "ngame", "ngame", {"classifier": {"epochs": 2}})
     project.params.declare_experiment("toy", "short", "ngame", {"classifier": {"epochs": 1}})
     second = drop(tmp_path / "second", [row("N2", "a newer text", [0])], [("L0", "river")])
@@ -121,8 +121,8 @@ def test_who_reads_the_version_that_is_replaced_is_named(xc: Xc, project: Worksp
         with working(project, "toy"):
             ended = xc(*given, "--dataset", "toy")
         assert ended.code == 0
-        assert f"gate of the dataset toy, which process {os.getpid()} is running, and reads the version" in ended.err
-        assert "reads the version" not in xc(*given, "--dataset", "toy").err
+        assert f"gate of the dataset toy, which process {os.getpid()} is running, on the version before" in ended.err
+        assert "on the version before" not in xc(*given, "--dataset", "toy").err
 
 
 @pytest.mark.parametrize(("what", "setting"), [("replace", False), ("settings", True)])
