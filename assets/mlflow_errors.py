@@ -41,6 +41,8 @@ _NO_STORE: Final = re.compile(
     r"filesystem tracking backend|unsupported URI|not supported by the store with URI|SQLAlchemy URL|Invalid SQLite URL"
 )
 """What MLflow says of an address that names no server and no database, for instance a folder of runs."""
+_DAMAGED: Final = re.compile(r"file is not a database|disk image is malformed|file is encrypted")
+"""What sqlite says of a file that is damaged, or no database."""
 _DATABASES: Final = ("postgresql", "mysql", "mssql", "sqlite")
 """Kinds of databases that MLflow takes."""
 _PACKAGES: Final = {
@@ -133,11 +135,14 @@ def _check_driver(uri: str) -> None:
 
 
 def _address_error(error: Exception, uri: str, variable: str) -> ConfigError:
+    do = "fix the variable; `mlflow migrate-filestore` moves the runs of a folder into a database"
+    if uri.startswith("postgres:"):  # as some services write it
+        do = "write postgresql+psycopg2:// in place of postgres://"
     return ConfigError(
         f"{variable} = {hide_secrets(uri)}, an address that MLflow does not take "
         f"({hide_secrets(cut(first_line(error), 100))})",
         expected="a tracking server, such as http://host:5000, or a database, such as sqlite:////absolute/path.db",
-        do="fix the variable; `mlflow migrate-filestore` moves the runs of a folder into a database",
+        do=do,
     )
 
 
@@ -166,6 +171,15 @@ def _advice(error: Exception, uri: str, variable: str) -> tuple[str, str, str]:
             return "no answer from", "a database on a disk that gives file locks", do
         do = f"wait for the end of {lockers(file) or 'the other program'}, or end it"
         return "no answer from", "a database that no other program keeps locked", do
+    if (file := sqlite_file(uri)) and _DAMAGED.search(str(error)):
+        do = (
+            f"fix {variable} if it names another file; else restore {file} from a backup or, without one, move it away "
+        )
+        do += "and register the packed models again (xc promote --recipe)"
+        return "no whole database of", "a database of MLflow that sqlite can read", do
+    if file and "unable to open database file" in str(error):
+        expected = "a file, in a folder that is there and can be written"
+        return "no file that can be opened for", expected, f"make the folder {file.parent}, or fix {variable}"
     code = getattr(error, "error_code", "")
     if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         do = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"

@@ -70,7 +70,7 @@ def _mlflow(root: Path, dataset: str) -> list[Place]:
         *stores,
         Place(
             f"MLflow's files in {_without_login(settings.artifacts)}",
-            "the same commands delete them; check that they are gone",
+            "the same commands delete them, but not in a project that was moved since; check that they are gone",
         ),
     ]
 

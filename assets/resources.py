@@ -16,9 +16,10 @@ from xc_core.causes import storage_error, storage_reason
 from xc_core.chain.names import SETTINGS
 from xc_core.chain.registry import STAGES
 from xc_core.chain.workspace import Workspace
-from xc_core.errors import ConfigError, UnavailableError, XCError, bare
+from xc_core.errors import ConfigError, UnavailableError, XCError, bare, first_line
 from xc_core.git import tracked, trouble
 from xc_core.lifecycle import dvc_lock
+from xc_core.root import check_there
 
 
 class Project(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -114,16 +115,22 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
     def overlooked(self) -> list[Path]:
         """Return the files of DVC beside the data that it does not find, because its reading of .gitignore hides them.
 
-        ``dvc checkout`` and ``dvc pull`` delete the folders that these files record, ``dvc gc`` their copies.
+        ``dvc checkout`` and ``dvc pull`` delete the folders that these files record, ``dvc gc`` their copies. Raises
+        UnavailableError if dvc fails.
         """
+        from dvc.exceptions import DvcException
         from dvc.repo import Repo
 
         present = sorted(Workspace(Path(self.root)).data.glob("*/*.dvc"))
-        with Repo(self.root) as repo:
-            known = {Path(stage.path) for stage in repo.index.stages} if present else set()
+        try:
+            with Repo(self.root) as repo:
+                known = {Path(stage.path) for stage in repo.index.stages} if present else set()
+        except DvcException as error:  # as of a project that was copied without its repository of git
+            raise self._error(("status",), first_line(error)) from error
         return [path for path in present if path.resolve() not in known]
 
     def _dvc(self, *arguments: str) -> None:
+        check_there(Path(self.root))  # a step hashes files for minutes; the folder may be moved then
         # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files
         command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
         with dvc_lock.restored_if_cut(Path(self.root)):
@@ -140,7 +147,7 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
             f"dvc {' '.join(arguments)} failing: {reason}" + (f" ({git_reason})" if git_reason else ""),
             expected="dvc.yaml and .dvc in the project, git installed and the project in a repository of it (or "
             "core.no_scm set in DVC), and enough space for the cache",
-            do=f"run `dvc {' '.join(arguments)}` by hand and fix what it reports; the artefact itself is complete",
+            do=f"run `dvc {' '.join(arguments)}` by hand and fix what it reports; artefacts are complete",
         )
 
     def recorded(self, address: str) -> str | None:
@@ -157,6 +164,7 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
 class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]
     """MLflow: one parent run per Dagster run and partition, one child run per stage."""
 
+    root: str
     uri: str
     artifacts: str
     """Where the files of runs are stored (a URI or folder)."""
@@ -166,8 +174,12 @@ class Tracking(dg.ConfigurableResource):  # type: ignore[type-arg]
     def client(self) -> AbstractContextManager[Any]:
         """Return a context with an MlflowClient; a new database is created first.
 
-        The context raises UnavailableError if the server or database does not answer.
+        The context raises UnavailableError if the server or database does not answer. The resource is made when a step
+        starts; raises MissingError if the project was moved or deleted since, as lock and database would be made at
+        the old place. After this check nothing makes the project's folder again: a lock that was waited for is looked
+        for once more (``locked``), a new database is renamed into a folder that must be there, and sqlite makes none.
         """
         from assets.tracking import connected
 
+        check_there(Path(self.root))
         return connected(self.uri, Path(self.lock))

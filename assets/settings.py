@@ -23,6 +23,8 @@ _DATABASE: Final = Path(".xc", "mlflow", "mlflow.db")
 _LOGIN: Final = re.compile(r"(?<=://)[^/\s]\S*(?=@)")
 _NO_ADDRESS: Final = re.compile(r"""['"]|[\w.-]+:\d+(/|$)""")
 """A host with a port, or quotes that a program took as part of the value."""
+_IN_MEMORY: Final = re.compile(r"sqlite(\+\w+)?:(//)?(/?/?:memory:.*|/?)")
+"""An address of a database that ends with the process: what a command registers there is lost."""
 _SECRET: Final = re.compile(r"(?<=[?&])([^=&\s]*(?:password|passwd|token|secret|key)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
 
 
@@ -91,12 +93,17 @@ def _given(variable: str) -> str:
     """
     uri = (os.environ.get(variable) or "").strip()
     try:
-        urlparse(uri)
+        parts = urlparse(uri)
         if _NO_ADDRESS.match(uri):
             raise ValueError("quotes around it" if uri[0] in "'\"" else "no http:// before the host")
+        if is_server(uri) and not parts.hostname:
+            raise ValueError("no host")
+        if _IN_MEMORY.fullmatch(uri):
+            raise ValueError("a database in memory, which ends with each command")
     except ValueError as error:
         found = f"{variable} = {bare(hide_secrets(uri))} ({error})"
-        raise ConfigError(found, expected="an address such as http://host:5000", do="fix the variable") from error
+        expected = "an address such as http://host:5000 or sqlite:////absolute/path.db"
+        raise ConfigError(found, expected=expected, do="fix the variable") from error
     return uri
 
 

@@ -25,7 +25,7 @@ def resources(root: Path) -> dict[str, object]:
         "project": Project(root=str(root)),
         "pipes": StageProcesses(),
         "dvc": Dvc.of(root),
-        "tracking": Tracking(uri=uri, artifacts=settings.artifacts, lock=str(settings.lock)),
+        "tracking": Tracking(root=str(root), uri=uri, artifacts=settings.artifacts, lock=str(settings.lock)),
     }
 
 

@@ -8,10 +8,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -25,7 +26,7 @@ from xc_core import artifacts
 from xc_core.chain.workspace import Workspace
 from xc_core.cli.doctor import Finding
 from xc_core.cli.options import host_option
-from xc_core.errors import BusyError, UnavailableError
+from xc_core.errors import BusyError, UnavailableError, UsageError, bare
 from xc_core.leftovers import process_of
 from xc_core.locks import locked, share
 from xc_core.plugins import importing
@@ -70,6 +71,9 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     lock, context = Path(os.environ["XC_STATE_DIR"]) / "ui.lock", click.get_current_context()
     context.with_resource(locked(lock, f"xc ui with the state in {lock.parent}", needed=False))
     inherited = context.with_resource(servers_lock(lock.with_name("servers.lock")))
+    elsewhere = settings.uri.startswith("http")
+    ports = {"--dagster-port": dagster_port} | ({} if elsewhere else {"--mlflow-port": mlflow_port})
+    check_free(host, ports)  # Dagster only logs, among many lines, that it cannot listen
     with ready(workspace):  # the partitions are there from the start
         pass
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
@@ -80,7 +84,6 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     commands = [
         [_beside_python("dagster"), "dev", "-w", str(_code_location(root)), "-h", host, "-p", str(dagster_port)]
     ]
-    elsewhere = settings.uri.startswith("http")
     if not elsewhere:
         commands.append([*_mlflow_server(settings), "--host", host, "--port", str(mlflow_port), "--workers", "1"])
     tracking = settings.shown if elsewhere else http_address(host, mlflow_port)
@@ -96,6 +99,24 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
         click.echo("stopping", err=True)
     finally:
         _stop(running)
+
+
+def check_free(host: str, ports: Mapping[str, int]) -> None:
+    """Raise UsageError if a server cannot listen on one of the ports, which have the names of options."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.ExitStack() as probes:  # all at once: two options may have one port
+        for option, port in ports.items():
+            probe = probes.enter_context(socket.socket(family))
+            try:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+                probe.listen()
+            except (OSError, OverflowError, UnicodeError) as error:
+                raise UsageError(
+                    f"{bare(host)}, port {port}, where no server can listen ({error})",
+                    expected="an address of this machine and a free port",
+                    do=f"stop the program that uses it, or choose another {option}",
+                ) from error
 
 
 def _mlflow_server(settings: MlflowSettings) -> list[str]:

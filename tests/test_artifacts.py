@@ -188,6 +188,26 @@ def test_damage_is_found_and_named(folder: Path, name: str) -> None:
     assert "xc run thing --force" in caught.value.do or name == "another kind"
 
 
+@pytest.mark.parametrize(
+    ("place", "kind", "command"),
+    [
+        ("data/mine/corpus", "corpus", "xc run corpus --force --dataset mine;"),
+        ("data/mine/tokens/minilm", "tokens", "xc run tokens --force --dataset mine;"),
+        ("data/mine/ngame/encoder", "encoder", "xc run encoder --force --dataset mine --recipe ngame;"),
+        ("data/data/mine/ngame/encoder", "encoder", "xc run encoder --force --dataset mine --recipe ngame;"),
+        ("data/mine/ngame/model", "", "xc run model --force --dataset mine --recipe ngame;"),
+        ("models/m-1/model", "model", "xc run model --force, with its --dataset (and --recipe);"),
+        ("somewhere", "", "xc run STAGE --force, with its --dataset (and --recipe);"),
+    ],
+)
+def test_the_advice_names_the_dataset_and_the_recipe_of_an_artefact(
+    tmp_path: Path, place: str, kind: str, command: str
+) -> None:
+    with pytest.raises(MissingError) as caught:
+        manifests.read_manifest(tmp_path / place, kind)
+    assert caught.value.do == f"rebuild it: {command} or `dvc pull` from a remote"
+
+
 def test_a_file_is_hashed_once_in_a_block_under_all_of_its_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest, hashed = hashlib.file_digest, list[str]()
     monkeypatch.setattr(hashlib, "file_digest", lambda stream, kind: hashed.append(stream.name) or digest(stream, kind))

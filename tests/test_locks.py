@@ -14,7 +14,7 @@ import pytest
 
 from tests.artefacts import started
 from xc_core import locks
-from xc_core.errors import BusyError, StorageError
+from xc_core.errors import BusyError, MissingError, StorageError
 from xc_core.locks import locked
 
 HOLDER = """
@@ -47,6 +47,45 @@ def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
         with pytest.raises(BusyError):
             locked(tmp_path / "x", "the thing", patience=0.2).__enter__()
         assert time.monotonic() - before >= 0.2
+
+
+def test_a_lock_whose_folder_moves_while_it_is_waited_for_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow's lock was taken at the old place of a project that was moved, and its database made there."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    lock = old / ".xc" / "lock" / "x"
+    with started(HOLDER, lock) as holder:
+
+        def moved(_: float) -> None:
+            old.rename(new)
+            holder.kill()
+            holder.wait()
+
+        monkeypatch.setattr(time, "sleep", moved)
+        with pytest.raises(MissingError, match="run the same command again where the project is now"):
+            locked(lock, "the thing", patience=30).__enter__()
+    assert not old.exists()
+    with locked(new / ".xc" / "lock" / "x", "the thing"):
+        pass
+
+
+def test_a_lock_that_is_replaced_while_it_is_waited_for_is_that_of_the_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes had the lock, one of them that of the deleted file."""
+    lock = tmp_path / "x"
+    with started(HOLDER, lock) as first, started(HOLDER, tmp_path / "other") as second:
+
+        def replaced(_: float) -> None:
+            (tmp_path / "other").replace(lock)
+            first.kill()
+            first.wait()
+            monkeypatch.undo()
+
+        monkeypatch.setattr(time, "sleep", replaced)
+        with pytest.raises(BusyError, match=f"process {second.pid} is running"):
+            locked(lock, "the thing", patience=1).__enter__()
 
 
 def test_a_long_wait_for_a_lock_names_who_has_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -349,6 +349,8 @@ ALLOWED = {
         {"is_dir", "exists", "is_file"},
         "a clone, of which git and DVC decide what it holds",
     ),
+    ("files asked for", "assets/release/moved.py"): ({"is_dir"}, "files of MLflow that a moved project may be without"),
+    ("files asked for", "assets/release/repair.py"): ({"is_file"}, "what MLflow keeps of a run; folders too"),
     ("files asked for", "assets/release/origin.py"): ({"is_file"}, "files that a project may be without"),
     ("files asked for", "assets/release/accepting.py"): ({"is_dir"}, "an acceptance set may not be drawn yet"),
     ("files asked for", "assets/release/champions.py"): ({"is_dir"}, "a project may be without packed models"),

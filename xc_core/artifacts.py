@@ -140,7 +140,7 @@ def _verified(folder: Path, kind: str | None) -> Manifest:
             raise CorruptError(
                 f"{folder / name}, whose content has changed since it was written",
                 expected=f"SHA-256 {entry['sha256'][:16]}..., as the manifest says",
-                do=how_to_make(manifest.kind),
+                do=how_to_make(manifest.kind, folder),
             )
     return manifest
 
@@ -154,7 +154,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
             raise CorruptError(
                 f"no file {path}" if size is None else f"{path} of {size} bytes",
                 expected=f"{entry['bytes']} bytes, as the manifest says",
-                do=how_to_make(manifest.kind),
+                do=how_to_make(manifest.kind, folder),
             )
 
 

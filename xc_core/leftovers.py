@@ -20,7 +20,7 @@ from typing import Final
 
 import psutil
 
-from xc_core.causes import storage_error, storage_reason
+from xc_core.causes import owners, storage_error, storage_reason
 from xc_core.errors import StorageError
 
 _NAME: Final = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
@@ -177,5 +177,5 @@ def drop_all(paths: Iterable[Path]) -> None:
         raise StorageError(
             f"{remaining}, which cannot be deleted",
             expected="permission to delete the files in it",
-            do="fix the permissions, then run the same command again",
+            do=f"fix the permissions ({owners(remaining)}), then run the same command again",
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from xc_core.artifacts import writing
-from xc_core.errors import BusyError, StorageError
+from xc_core.errors import BusyError, MissingError, StorageError
 from xc_core.progress import QUIET_SECONDS, report
 
 _RETRY_SECONDS: Final = 0.05
@@ -27,14 +27,15 @@ def locked(
 
     Several processes may hold it at once if all of them ask for a ``shared`` one. ``activity`` names the work in the
     error. Raises BusyError if another process still holds the lock after ``patience`` seconds, StorageError if the file
-    cannot be written or, if a lock is ``needed``, if its disk has none.
+    cannot be written or, if a lock is ``needed``, if its disk has none, MissingError if its folder was moved or deleted
+    while it was waited for.
+
+    A lock holds until the end of the block, also if its folder is moved or deleted then: a process that comes later
+    locks another file.
     """
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        stream = _open_lock_file(path)
-    with stream:
+    with _locked_file(path, activity, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX,
+                      needed) as stream:  # fmt: skip
         share(stream, path.parent)
-        _lock(stream, activity, time.monotonic() + patience, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, needed)
         stream.seek(0)
         other_pids = [pid for pid in stream.read().split() if _is_running(pid)] if shared else []
         holders = "".join(f"{pid}\n" for pid in dict.fromkeys([*other_pids, str(os.getpid())]))
@@ -43,6 +44,41 @@ def locked(
             stream.truncate()
             os.write(stream.fileno(), holders.encode())
         yield
+
+
+def _locked_file(path: Path, activity: str, deadline: float, kind: int, needed: bool) -> TextIO:
+    """Return the file of a lock, open and locked.
+
+    If it was replaced while it was waited for, others lock the new file, so that is locked. If its folder was moved or
+    deleted, it is not made again: the project may be elsewhere now.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with writing(path):
+            stream = _open_lock_file(path)
+        try:
+            _lock(stream, activity, deadline, kind, needed)
+            if _is_at(stream, path):
+                return stream
+        except BaseException:
+            stream.close()
+            raise
+        stream.close()
+        if not path.parent.is_dir():
+            raise MissingError(
+                f"no folder {path.parent} any more",
+                expected=f"the lock for {activity}, which was moved or deleted while this command waited for it",
+                do="run the same command again where the project is now",
+            )
+
+
+def _is_at(stream: TextIO, path: Path) -> bool:
+    """Return True if an open file is the one at ``path``."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _open_lock_file(path: Path) -> TextIO:

@@ -17,6 +17,8 @@ from xc_core.errors import CorruptError, MissingError, bare
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 2
 """Version of the manifest's own layout."""
+_OF_DATASET: Final = ("corpus", "tokens", "leaderboard")
+"""Kinds of artefacts that are made once per dataset; the others have a folder per recipe."""
 _CHECKSUM: Final = "digest"
 """Key of the manifest's own digest."""
 
@@ -56,7 +58,7 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
 
     Raises MissingError if there is no artefact, CorruptError if its manifest cannot be read.
     """
-    path, do = folder / MANIFEST, how_to_make(kind)
+    path, do = folder / MANIFEST, how_to_make(kind, folder)
     if not path.is_file():
         raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do)
     try:
@@ -97,10 +99,17 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def how_to_make(kind: str) -> str:
-    """Return the advice to rebuild an artefact of a kind."""
-    stage = kind or "STAGE"
-    return f"rebuild it: xc run {stage} --force, with its --dataset (and --recipe); or `dvc pull` from a remote"
+def how_to_make(kind: str, folder: Path) -> str:
+    """Return the advice to rebuild the artefact at ``folder``; its place in a project says of which dataset it is."""
+    stage, parts, options = kind or folder.name, folder.parts, ""
+    above = parts[: len(parts) - 1 - parts[::-1].index(stage)] if stage in parts else ()
+    match above:
+        case (*_, "data", dataset) if stage in _OF_DATASET:
+            options = f" --dataset {dataset}"
+        case (*_, "data", dataset, recipe) if stage not in _OF_DATASET:
+            options = f" --dataset {dataset} --recipe {recipe}"
+    command = f"xc run {stage if kind or options else 'STAGE'} --force"
+    return f"rebuild it: {command}{options or ', with its --dataset (and --recipe)'}; or `dvc pull` from a remote"
 
 
 def pictures(folder: Path) -> list[Path]:

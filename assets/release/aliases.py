@@ -17,7 +17,7 @@ from assets.release.versions import (
     hint_if_new,
     model_name,
     numbers_of,
-    one_of,
+    promoting,
     register_command,
     set_tags,
 )
@@ -113,7 +113,7 @@ def roll_back(
         raise MissingError(
             f"{found} of {name}{cut}{hint_if_new(client)}",
             expected="a model that was champion before",
-            do=f"promote {one_of(others)}: xc promote --dataset {dataset} --version N"
+            do=promoting(dataset, others)
             if others
             else f"there is no other version; register one: {register_command(name)}",
         )

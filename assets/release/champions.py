@@ -72,8 +72,7 @@ def _ask_registry(workspace: Workspace, dataset: str) -> Champion | None:
         raise MissingError(
             f"no champion of {dataset}",
             expected=f"a version of {name} with the alias {aliases.CHAMPION}",
-            do=f"promote {versions.one_of(numbers)}: xc promote --dataset {dataset} --version N; or name a trained "
-            "recipe with --recipe",
+            do=f"{versions.promoting(dataset, numbers)}; or name a trained recipe with --recipe",
         )
     if version is None and hint and has_packed_model(workspace):
         raise MissingError(

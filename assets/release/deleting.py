@@ -12,6 +12,7 @@ from assets.mlflow_errors import if_there
 from assets.mlflow_internals import delete_files
 from assets.release import versions
 from assets.release.client import client_of
+from assets.release.moved import moved_files
 from assets.settings import local_folder, mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
@@ -33,9 +34,14 @@ class _Registered:
     place: str
 
     @classmethod
-    def of(cls, client: Any, version: Any) -> _Registered:
+    def of(cls, client: Any, version: Any, artifact_root: str) -> _Registered:
+        """Find what belongs to a version; the files of a project that was moved are where they are now."""
         model = _model_of(client, version)
-        return cls(version, model, _place_of(client, version, model))
+        place = _place_of(client, version, model)
+        recorded = local_folder(place) if place else None
+        if recorded is not None and not recorded.exists():
+            place = str(moved_files(place, version.name, artifact_root) or place)
+        return cls(version, model, place)
 
 
 @click.command(short_help="Delete experiments, a dataset, or registered versions.")
@@ -92,6 +98,7 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
     from assets.release.candidate import moving, registering
 
     name = versions.model_name(checked_name("dataset", dataset))
+    artifact_root = mlflow_settings(workspace.root).artifacts
     left = _left_over(workspace)  # asked first: a client changes the address in the environment
     with (
         client_of(workspace, reads=True, logs=False) as client,
@@ -107,7 +114,7 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
         for number in numbers:
             if number not in registered:
                 versions.check_version(client, name, number)  # raises
-            found[number] = _Registered.of(client, registered[number])
+            found[number] = _Registered.of(client, registered[number], artifact_root)
             _check_deletable(workspace, found[number], in_use)
         click.echo(f"{name}: {', '.join(f'version {number}' for number in numbers) or 'no version to delete'}")
         if not yes and numbers:
@@ -140,8 +147,8 @@ def _in_use(client: Any, name: str) -> dict[int, str]:
     for number in aliases.values():
         with if_there():  # an alias may outlive its version
             for digest in best_digests(client.get_model_version(name, str(number))):
-                best = versions.versions_of(client, name, digest)
-                reasons |= {int(version.version): "the gate compares with" for version in best}
+                if best := versions.versions_of(client, name, digest):  # repaired ones are there more than once
+                    reasons[int(versions.measured_one(best).version)] = "the gate compares with"
     return reasons | {int(number): f"has the alias {alias}" for alias, number in sorted(aliases.items())}
 
 

@@ -139,7 +139,7 @@ def _best_lines(
     """
     from mlflow import MlflowClient
 
-    from assets.release.versions import download, is_whole, versions_of
+    from assets.release.versions import download, measured_one, versions_of
     from xc_core.infer.acceptance import measured
 
     present = champion.tags.get("bundle", "")
@@ -150,7 +150,7 @@ def _best_lines(
         if not versions:
             yield gate.not_compared(metric)
             continue
-        version = next(filter(is_whole, versions), versions[0])
+        version = measured_one(versions)
         try:
             if digest not in models:
                 models[digest] = measured(download(version), accepted)

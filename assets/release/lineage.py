@@ -15,8 +15,10 @@ from typing import Any, Final
 import click
 
 from assets.release.client import client_of
+from assets.release.moved import moved_run
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER
 from assets.release.page import ORIGIN
+from assets.settings import mlflow_settings
 from xc_core.artifacts import remove, sha256_file, write_file
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
@@ -89,7 +91,7 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     with temporary_folder() as scratch:
         with client_of(workspace, reads=True, logs=False) as client:
             try:
-                record = read(client, dataset, version, scratch)
+                record = read(client, dataset, version, scratch, mlflow_settings(workspace.root).artifacts)
             except MissingError:
                 workspace.params.dataset(dataset)  # a mistyped name; versions outlive their dataset
                 raise
@@ -104,8 +106,10 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
             click.echo(f"{rebuild}: the same content as version {version}")
 
 
-def read(client: Any, dataset: str, version: int, scratch: Path) -> Lineage:
+def read(client: Any, dataset: str, version: int, scratch: Path, artifact_root: str = "") -> Lineage:
     """Return the lineage of a version; the files of its origin are copied into the folder ``scratch``.
+
+    If they are no longer where MLflow looks, as in a project that was moved, those under ``artifact_root`` are read.
 
     Raises MissingError if there is no such version, CorruptError if its origin cannot be read.
     """
@@ -116,15 +120,15 @@ def read(client: Any, dataset: str, version: int, scratch: Path) -> Lineage:
     name = versions.model_name(dataset)
     versions.check_version(client, name, version)
     version_info = client.get_model_version(name, str(version))
-    files: dict[str, Path] = {}
-    if versions.experiment_of(client, version_info.run_id) and client.list_artifacts(version_info.run_id, FOLDER):
-        copy = mlflow.artifacts.download_artifacts(
-            run_id=version_info.run_id, artifact_path=FOLDER, dst_path=str(scratch)
-        )
-        folder = Path(copy)
-        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    run_id, folder = version_info.run_id, None
+    if versions.experiment_of(client, run_id) and client.list_artifacts(run_id, FOLDER):
+        folder = Path(mlflow.artifacts.download_artifacts(run_id=run_id, artifact_path=FOLDER, dst_path=str(scratch)))
+    elif home := moved_run(client, run_id, name, artifact_root):
+        folder = home / FOLDER
+    paths = [] if folder is None else [path for path in folder.rglob("*") if path.is_file()]
+    files = {path.relative_to(folder).as_posix(): path for path in paths if folder is not None}
     artefacts = _artefacts(files[ARTEFACTS], version) if ARTEFACTS in files else {}
-    recipe, run = version_info.tags.get("recipe", ""), version_info.run_id or "none"
+    recipe, run = version_info.tags.get("recipe", ""), run_id or "none"
     return Lineage(dataset, recipe, version, run, dict(version_info.tags), files, artefacts)
 
 

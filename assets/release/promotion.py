@@ -93,10 +93,11 @@ def by_hand(
     state = info.tags.get(registry.GATE, "has not seen")
     if state != registry.PASSED and not reason and not _is_or_was_champion(client, name, version):
         failed = info.tags.get("gate_failed")
+        overrule = f'xc promote --dataset {dataset} --version {version} --reason "WHY"'
         raise RefusedError(
             f"version {version}, which the gate {state}" + (f" ({failed})" if failed else ""),
             expected="a version that passed the gate, or a reason to overrule it",
-            do=f'xc promote --dataset {dataset} --version {version} --reason "WHY"',
+            do=overrule if failed else f"ask the gate: {_judging_command(dataset, info)}; or overrule it: {overrule}",
         )
     versions.check_opens(info)
     who, when = person(workspace.root), datetime.now(UTC).isoformat(timespec="seconds")
@@ -111,6 +112,11 @@ def by_hand(
             start_again(client, name, version)
             versions.set_page(client, name, version, with_reason(info.description or "", tags))
         aliases.set_champion(client, name, version)
+
+
+def _judging_command(dataset: str, info: Any) -> str:
+    """Return the command that lets the gate judge a version whose registration was killed before."""
+    return f"xc promote --dataset {dataset} --recipe {info.tags.get('recipe', 'NAME')}"
 
 
 def _is_or_was_champion(client: Any, name: str, version: int) -> bool:

@@ -19,6 +19,7 @@ from assets.release.aliases import (
     CHAMPION,
     PREVIOUS,
     ROLLED_BACK,
+    ChampionChangedError,
     check_champion,
     set_champion,
     until_champion_stays,
@@ -58,19 +59,9 @@ JUDGED_ON: Final = "gate_on"
 _MARK: Final = "xc.registration"
 """Tag of a run: which registration it is of."""
 _SERVING_NEEDS: Final = (
-    "faiss-cpu",
-    "numpy",
-    "polars",
-    "psutil",
-    "pyarrow",
-    "ruamel.yaml",
-    "safetensors",
-    "scipy",
-    "tokenizers",
-    "torch",
-    "tqdm",
-    "transformers",
-)
+    "faiss-cpu", "numpy", "polars", "psutil", "pyarrow", "ruamel.yaml", "safetensors", "scipy", "tokenizers", "torch",
+    "tqdm", "transformers",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,7 +125,11 @@ def _register(client: Any, artifact_root: str, candidate: Candidate) -> Released
     with _registering(client, candidate):
         existing = registered(client, name, candidate.digest, artifact_root)
         champion = version_of(client, name, CHAMPION)
-        version = _new_version(client, artifact_root, candidate) if existing is None else int(existing.version)
+        lost = existing is None and champion is not None and champion.tags.get("bundle") == candidate.digest
+        if not lost:
+            version = _new_version(client, artifact_root, candidate) if existing is None else int(existing.version)
+    if lost:
+        return _champion_again(client, artifact_root, candidate, champion)
     if champion is not None and version == int(champion.version):
         _move_aliases(client, candidate, version, champion)
         return Released(version, True, f"version {version} is champion: it is already", champion=champion)
@@ -153,6 +148,16 @@ def _register(client: Any, artifact_root: str, candidate: Candidate) -> Released
         return Released(version, False, f"version {version} is challenger: {reason}; {do}", verdict, champion)
     text = verdict.summary if champion is not None else f"the first one, judged on {verdict.documents}"
     return Released(version, True, f"version {version} is champion: {text}", verdict, champion)
+
+
+def _champion_again(client: Any, artifact_root: str, candidate: Candidate, lost: Any) -> Released:
+    """Register the model of the champion again, whose files are gone, damaged or of another project; ask no gate."""
+    version = replaced(client, artifact_root, candidate, lost)
+    champion = version_of(client, lost.name, CHAMPION)
+    if champion is None or int(champion.version) != version:
+        raise ChampionChangedError
+    message = f"version {version} is champion: it replaces version {lost.version}, with the same content"
+    return Released(version, True, message, champion=champion)
 
 
 def _move_aliases(

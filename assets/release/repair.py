@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from assets.mlflow_errors import if_there
+from assets.mlflow_internals import bundle_folder, files_of
 from assets.release import aliases, versions
-from assets.release.origin import Origin
-from assets.settings import mlflow_settings
+from assets.release.moved import moved_files, moved_run
+from assets.release.origin import FOLDER, Origin
+from assets.settings import hide_secrets, mlflow_settings
+from xc_core.artifacts import verify
 from xc_core.chain import Workspace
 from xc_core.errors import CorruptError, MissingError
 from xc_core.leftovers import temporary_folder
+
+if TYPE_CHECKING:
+    from assets.release.page import Page
+    from assets.release.registry import Candidate
 
 
 def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None = None) -> str:
     """Replace the files of a version, by default the champion, if they are damaged or gone; return what was done.
 
-    If they are whole, and those around the packed model were not recorded, these are recorded as they are.
+    If they are whole, and those around the packed model were not recorded, these are recorded as they are. The packed
+    model is taken from data/ or, if the project was moved or copied, from the files of MLflow that came with it.
 
     Raises MissingError if no packed model of the project has the version's digest, RefusedError for whole files of
     another dataset's model.
     """
     from assets.release import registry
-    from assets.release.candidate import candidate
     from xc_core.infer.bundle import Model
-    from xc_core.manifests import read_manifest
 
     name = versions.model_name(dataset)
     old = _to_repair(client, name, number)
@@ -36,23 +44,83 @@ def repaired(workspace: Workspace, client: Any, dataset: str, number: int | None
             return f"version {old.version} of {name} is whole"
         versions.set_tags(client, name, int(old.version), {versions.AROUND: versions.digest_around(folder)})
         return f"version {old.version} of {name} is whole; the files around its packed model are recorded as they are"
-    digest = old.tags.get("bundle", "")
+    packed = _packed(workspace, dataset, old) or _moved(workspace, client, old, artifact_root)
+    if packed is None:
+        raise _lost_error(old, dataset, artifact_root, champion=number is None)
+    packed = replace(packed, origin=_recorded_origin(client, dataset, old, artifact_root) or packed.origin)
+    version = registry.replaced(client, artifact_root, packed, old)
+    return f"version {version} of {name} replaces version {old.version}, with the same content"
+
+
+def _packed(workspace: Workspace, dataset: str, old: Any) -> Candidate | None:
+    """Return the packed model under data/ that has the content of a version; raise CorruptError if it is damaged."""
+    from assets.release.candidate import candidate
+    from xc_core.manifests import read_manifest
+
     for recipe in workspace.params.recipes(dataset):
-        packed = None
+        digest = None
         with suppress(MissingError, CorruptError):  # the model of another recipe may be damaged or half there
-            packed = read_manifest(workspace.folder("model", dataset, recipe)).digest()
-        if packed == digest:
-            replacement = candidate(workspace, dataset, recipe)  # raises CorruptError if this copy is damaged too
-            replacement = replace(replacement, origin=_recorded_origin(client, dataset, old) or replacement.origin)
-            version = registry.replaced(client, artifact_root, replacement, old)
-            return f"version {version} of {name} replaces version {old.version}, with the same content"
+            digest = read_manifest(workspace.folder("model", dataset, recipe)).digest()
+        if digest == old.tags.get("bundle", ""):
+            return candidate(workspace, dataset, recipe)
+    return None
+
+
+def _moved(workspace: Workspace, client: Any, old: Any, artifact_root: str) -> Candidate | None:
+    """Return the packed model of a version that is where the project was moved or copied to; None without it.
+
+    Its page is that of the version: what is under data/ may be of another model. Only the packed model itself must be
+    what was registered; the files around it are written again.
+    """
+    from assets.release.candidate import moving, registering
+    from assets.release.judge import Judge
+    from assets.release.registry import Candidate
+
+    folder = moved_files(files_of(f"models:/{old.name}/{old.version}").artifact_uri, old.name, artifact_root)
+    dataset, recipe, digest = versions.dataset_of(old.name), old.tags.get("recipe", ""), old.tags.get("bundle", "")
+    with suppress(CorruptError, MissingError, OSError, LookupError, TypeError, ValueError):  # damaged, or half there
+        if folder is not None and verify(packed := bundle_folder(folder), kind="model").digest() == digest:
+            return Candidate(
+                dataset,
+                recipe,
+                packed,
+                digest,
+                Judge(workspace, dataset, recipe),
+                Origin(versions.lasting(old.tags)),
+                _recorded_page(client, old, artifact_root),
+                moving=partial(moving, workspace, dataset),
+                registering=partial(registering, workspace, dataset),
+                under_way=workspace.state / "registering" / f"{dataset}.json",
+            )
+    return None
+
+
+def _recorded_page(client: Any, old: Any, artifact_root: str) -> Page:
+    """Return what the run of a version in a moved project shows; an empty page if the run is gone."""
+    from assets.release.page import Page
+    from assets.tracking import NOTE
+
+    run = None
+    with if_there():
+        run = client.get_run(old.run_id) if old.run_id else None
+    if run is None:
+        return Page()
+    home = moved_run(client, old.run_id, old.name, artifact_root)
+    files = [] if home is None else [path for path in sorted(home.rglob("*")) if path.is_file()]
+    shown = [path for path in files if home is not None and path.relative_to(home).parts[0] != FOLDER]
+    note = run.data.tags.get(NOTE, "").partition("\n\n")[0]  # links to the files of the old run follow
+    return Page(dict(run.data.metrics), dict(run.data.params), shown, note=note)
+
+
+def _lost_error(old: Any, dataset: str, artifact_root: str, *, champion: bool) -> MissingError:
     model = f"data/{dataset}/{old.tags.get('recipe', 'RECIPE')}/model"
-    raise MissingError(
-        f"no packed model with the content of version {old.version} ({digest[:12]})",
-        expected="the same model under data/, made again or from DVC",
+    files = hide_secrets(artifact_root)
+    return MissingError(
+        f"no packed model with the content of version {old.version} ({old.tags.get('bundle', '')[:12]})",
+        expected=f"the same model under data/, made again or from DVC, or its files under {files}",
         do=f"xc lineage {old.version} --dataset {dataset} --rebuild FOLDER, put FOLDER/{model} in the place of {model} "
         "and run the same command again; or "
-        + (f"xc rollback --dataset {dataset}" if number is None else "promote another version"),
+        + (f"xc rollback --dataset {dataset}" if champion else "promote another version"),
     )
 
 
@@ -67,7 +135,7 @@ def _to_repair(client: Any, name: str, number: int | None) -> Any:
     return champion
 
 
-def _recorded_origin(client: Any, dataset: str, old: Any) -> Origin | None:
+def _recorded_origin(client: Any, dataset: str, old: Any, artifact_root: str) -> Origin | None:
     """Return the origin of a version, the same for the one that replaces it; None if it is damaged or gone.
 
     The project may have other code, settings and data by now, from which the model cannot be made again.
@@ -75,7 +143,7 @@ def _recorded_origin(client: Any, dataset: str, old: Any) -> Origin | None:
     from assets.release.lineage import read
 
     with temporary_folder() as scratch, suppress(CorruptError):
-        files = read(client, dataset, int(old.version), scratch).files
+        files = read(client, dataset, int(old.version), scratch, artifact_root).files
         contents = {name: path.read_bytes().decode("utf-8", "surrogateescape") for name, path in files.items()}
         return Origin(versions.lasting(old.tags), contents) if contents else None
     return None

@@ -127,6 +127,12 @@ def register_command(name: str) -> str:
     return f"xc promote --dataset {dataset_of(name)} --recipe NAME"
 
 
+def promoting(dataset: str, numbers: list[int]) -> str:
+    """Return what to do to promote one of these versions."""
+    which = one_of(numbers)
+    return f"promote {which}: xc promote --dataset {dataset} --version {numbers[0] if len(numbers) == 1 else 'N'}"
+
+
 def one_of(numbers: list[int]) -> str:
     """Return version numbers in words."""
     shown = ", ".join(map(str, numbers))
@@ -223,6 +229,14 @@ def registry_is_new(client: Any) -> bool:
 def hint_if_new(client: Any) -> str:
     """Return what to add to the message of a missing model."""
     return "; the registry is new, it has no model at all" if registry_is_new(client) else ""
+
+
+def measured_one(same: list[Any]) -> Any:
+    """Return the version that the gate measures, of several with the same model: the newest whole one, else the newest.
+
+    ``same`` has the newest first, as ``versions_of`` returns them.
+    """
+    return same[0] if len(same) == 1 else next(filter(is_whole, same), same[0])
 
 
 def set_tags(client: Any, name: str, version: int, tags: Mapping[str, str]) -> None:

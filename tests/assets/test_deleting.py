@@ -181,7 +181,7 @@ def test_what_cannot_be_deleted_is_named_and_keeps_its_entry(
     xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leftovers, "drop", lambda path: None)
-    xc("delete", *NGAME, "--yes").refused(73, "which cannot be deleted", "then run the same command again")
+    xc("delete", *NGAME, "--yes").refused(73, "which cannot be deleted", "belongs to")
     assert ("toy", "ngame") in full.params.experiments()
 
 
@@ -228,6 +228,13 @@ def test_versions_that_are_in_use_stay(xc: Xc, declared: Registry) -> None:
     assert xc(*asked, "--version", 5, "--version", 5, "--yes").code == 0
     assert numbers(declared) == [2, 3, 4]
     assert xc(*asked, "--keep", 1, "--yes").out == f"{declared.name}: no version to delete\n"
+
+
+def test_of_versions_with_the_best_model_only_the_one_that_the_gate_measures_stays(xc: Xc, declared: Registry) -> None:
+    """Each repair leaves a version with the same model, and none of them could be deleted."""
+    declared.client.set_model_version_tag(declared.name, "1", "bundle", declared.digests[3])
+    assert xc("delete", "--dataset", declared.dataset, "--keep", 1, "--yes").code == 0
+    assert numbers(declared) == [2, 3, 4, 5]
 
 
 def test_an_alias_of_a_version_that_is_gone_keeps_nothing(xc: Xc, declared: Registry, store: Store) -> None:
@@ -349,6 +356,19 @@ def test_versions_of_a_project_that_was_moved_can_be_deleted(
     (tmp_path / "original").rename(tmp_path / "new")
     assert xc("delete", "--dataset", "gone", "--version", 1, "--yes").code == 0
     assert (tmp_path / "new").exists()
+
+
+def test_the_files_that_came_with_a_moved_project_are_deleted_with_their_version(
+    xc: Xc, store: Store, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stayed for ever: nothing named them any more."""
+    first, second = with_files(store, "xc-carried", tmp_path / "original" / "xc-carried")
+    (tmp_path / "original").rename(tmp_path / "new")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
+    assert xc("delete", "--dataset", "carried", "--version", 1, "--yes").code == 0
+    there = [tmp_path / "new" / path.relative_to(tmp_path / "original") for path in (first, second)]
+    assert [path.exists() for path in there] == [False, True]
+    assert not (tmp_path / "original").exists()
 
 
 def test_what_versions_share_goes_with_the_last_of_them(xc: Xc, store: Store, fresh: Workspace) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import mlflow
 import pytest
 from mlflow.utils.file_utils import local_file_uri_to_path
 
@@ -219,8 +220,14 @@ def test_a_reason_keeps_the_name_of_the_person_who_gave_it(
 
 
 def test_a_version_that_the_gate_has_not_seen_needs_a_reason(xc: Xc, declared: Registry) -> None:
+    """As after a kill between registration and verdict, where only the reason was advised."""
     declared.version()
-    xc("promote", "--dataset", declared.dataset, "--version", 1).refused(77, "version 1, which the gate has not seen")
+    declared.client.set_model_version_tag(declared.name, "1", "recipe", "ngame")
+    do = f"ask the gate: xc promote --dataset {declared.dataset} --recipe ngame; or overrule it: xc promote"
+    asked = ("promote", "--dataset", declared.dataset, "--version")
+    xc(*asked, 1).refused(77, "version 1, which the gate has not seen", do)
+    declared.release(declared.version(), passes=False)
+    assert "ask the gate" not in xc(*asked, 2).err
 
 
 def test_a_former_champion_needs_no_reason(xc: Xc, declared: Registry) -> None:
@@ -643,6 +650,56 @@ def test_the_champion_of_a_moved_project_is_repaired_where_it_is_now(
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
     assert not (tmp_path / "old").exists()
+
+
+def test_a_moved_project_that_lost_its_packed_model_is_repaired_from_the_files_that_came_with_it(
+    own: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to make the model again, by a command that did not find its origin after the move."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "old").as_uri())
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
+    before = xc("lineage", 1, "--dataset", "toy").out
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
+    shutil.rmtree(own.folder("model", "toy", "ngame"))
+    assert xc("lineage", 1, "--dataset", "toy").out == before and "encoder:" in before
+    repair = ("promote", "--dataset", "toy", "--repair")
+
+    [weights] = (tmp_path / "new").rglob("encoder.safetensors")
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    xc(*repair).refused(66, "no packed model with the content of version 1", "xc lineage 1 --dataset toy --rebuild")
+    weights.write_bytes(content)
+
+    assert "version 2 of xc-toy replaces version 1" in xc(*repair).out
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
+    assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
+    after = xc("lineage", 2, "--dataset", "toy").out
+    assert {line for line in before.splitlines() if not line.startswith("MLflow run")} <= set(after.splitlines())
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    first, second = (client.get_run(client.get_model_version("xc-toy", str(n)).run_id) for n in (1, 2))
+    assert first.data.metrics and first.data.metrics == second.data.metrics
+    assert first.data.params and first.data.params == second.data.params
+    shown = [path.path for path in client.list_artifacts(second.info.run_id)]
+    assert {"origin", "plots"} <= set(shown) and {".html", ".json"} <= {Path(name).suffix for name in shown}
+    assert not (tmp_path / "old").exists()
+
+
+def test_in_a_moved_project_the_same_model_is_promoted_again(
+    own: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate refused it: the champion, with the same content, could not be compared."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "old").as_uri())
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.setenv("XC_MLFLOW_ARTIFACTS", (tmp_path / "new").as_uri())
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").out == "models:/xc-toy@champion is version 2\n"
+    assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
+    xc("rollback", "--dataset", "toy").refused(66, "no previous champion")
+    tags = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").get_model_version("xc-toy", "2").tags
+    assert (tags["gate"], tags["repairs"]) == ("passed", "1")
 
 
 def test_a_copy_of_a_project_registers_its_model_again_in_its_own_folder(

@@ -86,7 +86,7 @@ def test_a_rollback_does_not_replace_a_champion_that_it_has_not_seen(versions: R
     ("champion", "versions_there", "found", "do"),
     [
         (None, 0, "no champion of", "there is no other version; register one: xc promote --dataset {} --recipe NAME"),
-        (None, 1, "no champion of", "promote version 1: xc promote --dataset {} --version N"),
+        (None, 1, "no champion of", "promote version 1: xc promote --dataset {} --version 1"),
         (
             1,
             1,
@@ -308,7 +308,7 @@ def test_a_failing_registration_leaves_the_last_champion_in_place(
     released: Released, store: Store, releasing: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = replace(candidate(releasing, "toy", "ngame"), digest="other")
-    tracking = Tracking(uri=store.uri, artifacts=store.artifacts, lock=str(store.lock))
+    tracking = Tracking(root=str(store.lock.parent), uri=store.uri, artifacts=store.artifacts, lock=str(store.lock))
     monkeypatch.setattr(mlflow.pyfunc, "log_model", failing(MlflowException("connection lost")))
     with pytest.raises(UnavailableError, match="connection lost"), tracking.client() as client:
         registry.register(client, store.artifacts, other)

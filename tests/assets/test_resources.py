@@ -15,9 +15,10 @@ import pytest
 
 from assets import worker
 from assets.release.promotion import record
-from assets.resources import Dvc, Project, dvc_address, settings_address
+from assets.resources import Dvc, Project, Tracking, dvc_address, settings_address
+from assets.settings import mlflow_settings
 from xc_core.chain import STAGES, Workspace
-from xc_core.errors import ConfigError, CorruptError, StorageError, UnavailableError
+from xc_core.errors import ConfigError, CorruptError, MissingError, StorageError, UnavailableError
 from xc_core.git import tracked
 from xc_core.lifecycle import dvc_lock
 
@@ -210,6 +211,15 @@ def test_dvc_finds_its_files_beside_data_that_git_ignores(tmp_path: Path, line: 
     assert Dvc(root=str(tmp_path)).overlooked() == (files if found else [])
 
 
+def test_a_project_of_dvc_that_was_copied_without_its_repository_is_named(tmp_path: Path) -> None:
+    """xc doctor called it a check that cannot run."""
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc" / "config").touch()
+    with pytest.raises(UnavailableError, match=r"dvc status failing: .* is not a git repository") as caught:
+        Dvc(root=str(tmp_path)).overlooked()
+    assert "core.no_scm" in caught.value.expected
+
+
 def test_without_dvc_raw_files_are_left_alone(tmp_path: Path, asked: Callable[..., Commands]) -> None:
     commands = asked()
     Dvc(root=str(tmp_path), enabled=False).track_source(Workspace(tmp_path).raw("toy"))
@@ -284,6 +294,20 @@ def test_a_lock_file_that_dvc_did_not_write_is_an_error(tmp_path: Path, content:
     (tmp_path / "dvc.lock").write_text(content)
     with pytest.raises(CorruptError, match=r"dvc\.lock"):
         Dvc(root=str(tmp_path)).recorded("encoder@toy_ngame")
+
+
+def test_a_project_that_was_moved_during_a_step_is_not_made_again_at_the_old_place(tmp_path: Path) -> None:
+    """DVC failed without a message, MLflow made its lock and a new database where the project had been."""
+    root, there = tmp_path / "project", tmp_path / "elsewhere"
+    (root / ".dvc").mkdir(parents=True)
+    settings = mlflow_settings(root)
+    dvc = Dvc.of(root)
+    tracking = Tracking(root=str(root), uri=settings.uri, artifacts=settings.artifacts, lock=str(settings.lock))
+    root.rename(there)
+    for use in (lambda: tracking.client().__enter__(), lambda: dvc.commit(["corpus"], "toy", None)):
+        with pytest.raises(MissingError, match="run the same command again where the project is now"):
+            use()
+    assert not root.exists()
 
 
 def test_a_project_is_the_workspace_at_its_root(tmp_path: Path) -> None:

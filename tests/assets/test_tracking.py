@@ -476,7 +476,8 @@ def test_other_errors_are_not_changed() -> None:
     ("uri", "what"),
     [
         ("http://127.0.0.1:9", "no answer from"),
-        ("sqlite:///{folder}/text.db", "no answer from"),
+        ("sqlite:///{folder}/text.db", "no whole database of"),
+        ("sqlite:///{folder}", "no file that can be opened for"),
     ],
 )
 def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
@@ -485,8 +486,21 @@ def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     (tmp_path / "text.db").write_text("text, no database\n" * 100)
     wanted = uri.format(folder=tmp_path)
-    with pytest.raises(UnavailableError, match=re.escape(f"{what} MLflow at {wanted} (")):
+    with pytest.raises(UnavailableError, match=re.escape(f"{what} MLflow at {wanted} (")) as caught:
         connect(wanted, tmp_path / "lock")
+    assert ("restore" in caught.value.do) is ("text.db" in uri)
+    connect(store.uri, store.lock)
+
+
+def test_postgres_in_the_form_of_some_services_is_refused_with_the_form_that_is_taken(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice was to move the runs of a folder into a database."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri := "postgres://u:secret@host/db")
+    with pytest.raises(ConfigError) as caught, connected(uri, tmp_path / "lock"):
+        pass
+    assert caught.value.do == "write postgresql+psycopg2:// in place of postgres://"
+    assert "secret" not in str(caught.value)
     connect(store.uri, store.lock)
 
 
@@ -870,13 +884,20 @@ def test_nothing_is_made_at_the_old_place_of_a_project_that_was_moved(
         ("mlflow.example.org:443/path", "no http:// before the host"),
         ("'http://host:5000'", "quotes around it"),
         ('"sqlite:///x.db"', "quotes around it"),
+        ("http://", "no host"),
+        ("https:///path", "no host"),
+        ("sqlite://", "a database in memory, which ends with each command"),
+        ("sqlite:///:memory:", "a database in memory, which ends with each command"),
     ],
 )
 @pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"])
 def test_a_text_that_is_nearly_an_address_is_refused_with_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, given: str, why: str
 ) -> None:
-    """The advice was to use the same release of MLflow, and the exit code that of a server that is down."""
+    """The advice was to use the same release of MLflow, and the exit code that of a server that is down.
+
+    In memory `xc promote` registered a model, said so, and it was lost.
+    """
     monkeypatch.setenv(variable, given)
     with pytest.raises(ConfigError) as caught:
         mlflow_settings(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,3 +181,23 @@ def test_an_empty_params_file_has_no_datasets(bare: Workspace) -> None:
     write(bare, "datasets: {toy: {}}\n")
     with pytest.raises(MissingError, match="expected: a known experiment; there is none yet"):
         bare.params.experiment("toy", "ngame")
+
+
+def test_the_file_of_a_project_that_was_moved_is_where_the_project_is(tmp_path: Path) -> None:
+    """A training that was cut off so advised to set XC_ROOT."""
+    root = tmp_path / "project"
+    with pytest.raises(MissingError, match="which was moved or deleted since this command began"):
+        Workspace(root).params.read()
+    root.mkdir()
+    with pytest.raises(MissingError, match="set XC_ROOT"):
+        Workspace(root).params.read()
+
+
+def test_an_unknown_base_is_named_with_its_place(workspace: Workspace) -> None:
+    """xc status did not say which experiment has it, nor that the file does."""
+    file = workspace.root / "params.yaml"
+    file.write_text(file.read_text().replace("base: ngame", "base: ngmae"))
+    with pytest.raises(ConfigError, match="recipe 'ngmae'") as caught:
+        workspace.params.experiment("toy", "ngame")
+    assert caught.value.where == "params.yaml, experiments.toy_ngame.base"
+    assert caught.value.do.startswith("fix the entry: ")

@@ -180,6 +180,15 @@ def test_a_missing_input_names_the_command_that_makes_it(copied: Workspace, name
         assert str(folder) in caught.value.found
 
 
+def test_if_several_inputs_are_missing_the_command_makes_all(copied: Workspace) -> None:
+    """`xc evaluate` of what was never trained named one stage after the other."""
+    for name in ("encoder", "embeddings"):
+        artifacts.remove(folder_of(copied, name))
+    with pytest.raises(MissingError) as caught:
+        run_stage(copied, "evaluation", "toy", "ngame")
+    assert caught.value.do == f"make it first: {copied.params.train_command('toy', 'ngame')}"
+
+
 def test_in_a_workspace_without_artefacts_every_stage_asks_for_the_first(workspace: Workspace) -> None:
     for name in NAMES[1:]:
         with pytest.raises(MissingError, match="xc run corpus --dataset toy"):

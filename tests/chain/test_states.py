@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.chain.toy import (
 from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace, fingerprints
 from xc_core.chain.status import State, Status, states
+from xc_core.errors import MissingError
 
 AFTER = {name: [stage for stage in downstream(name) if stage != "leaderboard"] for name in NAMES}
 
@@ -306,3 +308,18 @@ def test_raw_files_that_are_replaced_while_they_are_read_are_read_again(
 
     monkeypatch.setattr(fingerprints, "_files_digest", replaced)
     assert states_of(copied)["corpus"].why == "source files changed"
+
+
+def test_a_source_file_that_is_deleted_while_it_is_read_is_named(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training whose dataset somebody deleted ended as a fault of this software (70)."""
+    file = sorted(path for path in copied.raw("toy").iterdir())[-1]
+
+    def gone(_: Path) -> str:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(file))
+
+    file.write_bytes(file.read_bytes())
+    monkeypatch.setattr(artifacts, "sha256_file", gone)
+    with pytest.raises(MissingError, match=f"no file {file} any more"):
+        fingerprints.source_digest(copied, "toy")

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.cli.conftest import Ended, Xc
+from tests.cli.conftest import TOY, Ended, Xc
 from tests.conftest import ToyWorld
 from xc_core import artifacts
 from xc_core.chain import Workspace
@@ -27,8 +27,8 @@ def test_ingest_makes_a_dataset_and_says_what_is_next(xc: Xc, fresh: Workspace, 
     assert ended.code == 0, ended.err
     assert ended.out.splitlines() == [
         "new: 54 train, 6 validation, 10 test documents, 10 labels",
-        "next: xc train --dataset new --recipe ngame",
-        "      a quick baseline before it: --recipe bonsai",
+        "next: xc train --dataset new --recipe words",
+        "      then, with an encoder: --recipe ngame",
     ]
     assert fresh.params.datasets() == ["new", "toy"]
     assert "Reload definitions" not in ended.err, "nobody uses Dagster here"
@@ -174,3 +174,9 @@ def test_every_setting_of_an_ingest_has_an_option_with_its_default(xc: Xc, fresh
 def test_a_folder_that_holds_the_project_is_refused_at_once(xc: Xc, fresh: Workspace, path: str) -> None:
     folder = path if path == "/" else fresh.root / path
     xc("ingest", folder, "--dataset", "new").refused(64, "which holds the project itself", "pass that folder")
+
+
+def test_the_files_of_two_layouts_in_a_dataset_are_to_be_taken_away(xc: Xc, fresh: Workspace) -> None:
+    """The advice was an option, which xc run and xc train do not have."""
+    (fresh.raw("toy") / "train.csv").write_text("text,labels\na,river\n")
+    xc("run", "corpus", *TOY).refused(65, "files of 2 layouts", "take the files of the others away")

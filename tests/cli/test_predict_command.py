@@ -157,6 +157,17 @@ def test_json_stays_json_if_the_output_lacks_a_character(
         assert (title in printed) is shown
 
 
+def test_predict_says_on_a_terminal_that_it_waits_for_texts(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without texts it waited without a word."""
+    waits = "texts, one a line; Ctrl-D ends them"
+    assert waits not in xc("predict", *NGAME, stdin=b"falcon\n").err
+    terminal = type("Terminal", (io.TextIOWrapper,), {"isatty": lambda stream: True})
+    monkeypatch.setattr("tests.cli.conftest.io", SimpleNamespace(TextIOWrapper=terminal, BytesIO=io.BytesIO))
+    assert waits in xc("predict", *NGAME, stdin=b"falcon\n").err
+
+
 @pytest.mark.parametrize("stdin", ["falcon\ncastle\n", "falcon\r\ncastle", "falcon\ncastle"])
 def test_predict_reads_lines_of_the_standard_input(xc: Xc, ready: Workspace, stdin: str) -> None:
     ended = xc("predict", *NGAME, "--json", stdin=stdin.encode())

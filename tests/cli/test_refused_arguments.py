@@ -123,4 +123,4 @@ def test_a_budget_that_is_no_duration_is_refused_before_anything_runs(xc: Xc, fr
 
 def test_a_dataset_without_experiments_has_no_model_for_drift(xc: Xc, fresh: Workspace) -> None:
     fresh.params.declare_dataset("bare", IngestConfig())
-    xc("drift", "--dataset", "bare").refused(66, "no experiment of bare", "xc train --dataset bare --recipe ngame")
+    xc("drift", "--dataset", "bare").refused(66, "no experiment of bare", "xc train --dataset bare --recipe words")

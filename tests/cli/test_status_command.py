@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.conftest import ToyWorld
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
 from xc_core.data.ingest import IngestConfig
+from xc_core.locks import locked
 from xc_core.params import plain
 from xc_core.recipes import find_recipe
 
@@ -68,8 +71,8 @@ def test_an_empty_project_and_a_dataset_without_a_recipe_name_the_next_command(
     ingested = xc("status")
     assert ingested.code == 1, "the tokens are missing"
     assert ingested.out.splitlines()[-2:] == [
-        "next: xc train --dataset new --recipe ngame",
-        "      a quick baseline before it: --recipe bonsai",
+        "next: xc train --dataset new --recipe words",
+        "      then, with an encoder: --recipe ngame",
     ]
     assert [json.loads(line)["stage"] for line in xc("status", "--json").out.splitlines()] == ["corpus", "tokens"]
 
@@ -141,3 +144,47 @@ def test_a_dataset_that_params_file_lost_is_shown_in_one_line_after_the_others(x
     assert [json.loads(line)["dataset"] for line in xc("status", "--json").out.splitlines()] == ["other", "other"]
     assert xc("ingest", fresh.raw("toy"), *TOY).code == 0, "the command that it names"
     assert "not in params.yaml" not in xc("status").out
+
+
+def test_an_experiment_that_params_file_lost_is_shown_with_the_commands_that_restore_and_delete_it(
+    xc: Xc, own: Workspace
+) -> None:
+    """Nothing mentioned it; `xc train` without its settings would have replaced its artefacts."""
+    assert "not in params.yaml" not in xc("status").out
+    own.params.remove("toy", ["ngame"], whole=False)
+    for asked in ((), TOY):
+        found = xc("status", *asked)
+        assert found.code == 0
+        [title, restore, _, delete] = found.out.splitlines()[-4:]
+        assert title == "toy / ngame: not in params.yaml, but data/toy/ngame has artefacts of it"
+        assert restore.startswith("  to get it back: xc train --dataset toy --recipe ngame --set ")
+        assert delete == "  to delete it:   xc delete --dataset toy --recipe ngame"
+    assert "not in params.yaml" not in xc("status", *TOY, "--json").out
+    assert "toy / ngame: not in params.yaml" in xc("doctor").out
+    assert "note: ngame is left out, which params.yaml lacks" in xc("leaderboard", *TOY).err
+    xc("evaluate", *NGAME).refused(66, "no experiment 'toy_ngame'", "xc status --dataset toy shows how to get it back")
+    made = own.made("encoder", "toy", "ngame")
+    assert xc(*shlex.split(restore.partition("xc ")[2])).code == 0
+    assert own.made("encoder", "toy", "ngame") == made, "nothing is trained"
+    assert "not in params.yaml" not in xc("status").out
+
+
+def test_a_training_that_replaces_a_lost_experiment_says_so_and_how_to_keep_it(xc: Xc, own: Workspace) -> None:
+    own.params.remove("toy", ["ngame"], whole=False)
+    restore = xc("status", *TOY).out.partition("to get it back: ")[2].partition("\n")[0]
+    asked = ("train", *NGAME, "--until", "tokens")
+    assert "are replaced now" not in xc(*asked, *shlex.split(restore)[6:]).err, "the same settings"
+    own.params.remove("toy", ["ngame"], whole=False)
+    warned = xc(*asked, "--set", "encoder.encoder.name=bag").err
+    assert "warning: toy / ngame was trained with other settings and is not in params.yaml" in warned
+    assert restore in warned
+    assert "are replaced now" not in xc(*asked, "--set", "encoder.encoder.name=bag").err, "it is declared by now"
+
+
+def test_a_stage_that_runs_is_shown_with_its_process(xc: Xc, fresh: Workspace) -> None:
+    """It was missing, or out of date, whether or not somebody trained it."""
+    with locked(fresh.scratch("lock", "encoder", "toy", "ngame"), "encoder of toy/ngame"):
+        lines = {line.split()[0]: line for line in xc("status", *NGAME).out.splitlines()}
+    assert lines["encoder"] == f"  encoder     missing (process {os.getpid()} runs it now)"
+    assert lines["embeddings"] == "  embeddings  missing"
+    assert "runs it now" not in xc("status", *NGAME).out

@@ -77,7 +77,7 @@ def drop(folder: Path, train: list[Any], labels: list[Any], test: list[Any] | No
 
 def test_what_is_next_is_a_command_that_keeps_the_settings(xc: Xc, project: Workspace, tmp_path: Path) -> None:
     update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
-    assert "\nnext: xc train --dataset toy --recipe ngame\n" in xc("update", update, "--dataset", "toy").out
+    assert "\nnext: xc train --dataset toy --recipe words\n" in xc("update", update, "--dataset", "toy").out
     project.params.declare_experiment("toy", "ngame", "ngame", {"classifier": {"epochs": 2}})
     project.params.declare_experiment("toy", "short", "ngame", {"classifier": {"epochs": 1}})
     second = drop(tmp_path / "second", [row("N2", "a newer text", [0])], [("L0", "river")])
@@ -121,8 +121,8 @@ def test_who_reads_the_version_that_is_replaced_is_named(xc: Xc, project: Worksp
         with working(project, "toy"):
             ended = xc(*given, "--dataset", "toy")
         assert ended.code == 0
-        assert f"gate of the dataset toy, which process {os.getpid()} is running, and reads the version" in ended.err
-        assert "reads the version" not in xc(*given, "--dataset", "toy").err
+        assert f"gate of the dataset toy, which process {os.getpid()} is running, on the version before" in ended.err
+        assert "on the version before" not in xc(*given, "--dataset", "toy").err
 
 
 @pytest.mark.parametrize(("what", "setting"), [("replace", False), ("settings", True)])
@@ -742,3 +742,13 @@ def test_an_update_that_changes_nothing_leaves_files_and_models_as_they_are(
     assert {k: v for k, v in files_of(project.root).items() if k.startswith(OWN)} == before
     assert xc("update", same, "--dataset", "toy", "--allow", "empty-text").code == 0
     assert project.params.dataset("toy").corpus.allow == ("empty-text",), "the dataset accepts it from now on"
+
+
+def test_an_update_of_a_dataset_without_its_files_says_how_to_get_them(
+    project: Workspace, xc: Xc, tmp_path: Path
+) -> None:
+    """The advice was to pass the folder that has the files, as if that of the update were missing."""
+    shutil.rmtree(project.raw("toy"))
+    folder = drop(tmp_path / "new", [row("N1", "river0 river1", [0])], [("L0", "river")])
+    found = f"no folder {project.raw('toy')}"
+    xc("update", folder, "--dataset", "toy").refused(66, found, "xc ingest PATH --dataset toy (or `dvc pull`")

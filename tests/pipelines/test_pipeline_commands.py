@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge
 from assets.resources import Dvc
 from pipelines.demo import _make_room
-from pipelines.servers import _stop, check, servers_lock, started
+from pipelines.servers import _stop, check, check_free, servers_lock, started
 from tests.cli.conftest import Xc
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOY_CHANGES
@@ -188,7 +189,24 @@ def servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[list[
     monkeypatch.setattr(subprocess, "Popen", Server)
     monkeypatch.setattr(os, "killpg", lambda pid, number: None)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr("pipelines.servers.check_free", lambda host, ports: None)  # the default ports may be in use
     return Server.started
+
+
+def test_ports_that_are_in_use_are_named_before_anything_starts(
+    xc: Xc, servers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster's error was a line among others, its daemon went on, and the pages that were printed were another's."""
+    monkeypatch.setattr("pipelines.servers.check_free", check_free)
+    with socket.create_server(("127.0.0.1", 0)) as used, socket.create_server(("127.0.0.1", 0)) as other:
+        port, free = used.getsockname()[1], other.getsockname()[1]
+        other.close()
+        found = f"127.0.0.1, port {port}, where no server can listen"
+        xc("ui", "--dagster-port", port).refused(64, found, "choose another --dagster-port")
+        taken = ("ui", "--dagster-port", free, "--mlflow-port")
+        xc(*taken, port).refused(64, found, "choose another --mlflow-port")
+        xc(*taken, free).refused(64, f"port {free}", "choose another --mlflow-port")
+    assert servers == []
 
 
 @pytest.mark.parametrize(

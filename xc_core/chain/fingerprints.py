@@ -115,19 +115,20 @@ def source_digest(workspace: Workspace, dataset: str) -> str:
 
     Raises MissingError if there is no folder.
     """
-    folder = workspace.raw(dataset)
-    if not folder.is_dir():
-        raise MissingError(
-            f"no folder {folder}",
-            expected="the dataset's source files",
-            do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, if a remote holds it)",
-        )
+    folder = workspace.present_raw(dataset)
 
     def digest() -> str:
         files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
         return _files_digest(workspace, workspace.state / "source" / f"{dataset}.json", files)
 
-    return artifacts.steady(folder, digest)  # another command may replace the dataset meanwhile
+    try:
+        return artifacts.steady(folder, digest)  # another command may replace the dataset meanwhile
+    except FileNotFoundError as error:  # or somebody deletes it
+        raise MissingError(
+            f"no file {error.filename} any more",
+            expected="source files that stay while a command reads them",
+            do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, if a remote holds it)",
+        ) from error
 
 
 def outside_digests(workspace: Workspace, stage: Stage, partition: Partition) -> dict[str, str | None]:

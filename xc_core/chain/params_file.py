@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xc_core import artifacts
 from xc_core.chain.dataset import Dataset, Partition, TokensConfig
-from xc_core.chain.names import checked_name
+from xc_core.chain.names import DATA, checked_name
 from xc_core.chain.params_text import without, written
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.tokens import store_name
@@ -21,7 +21,7 @@ from xc_core.locks import locked
 from xc_core.outside import text_of, yaml_of
 from xc_core.params import changed, dotted, option_text, plain
 from xc_core.plugins import importing
-from xc_core.root import FILE
+from xc_core.root import FILE, check_there
 
 if TYPE_CHECKING:
     from xc_core.chain.experiment import Experiment
@@ -60,6 +60,7 @@ class ParamsFile:
         try:
             content = yaml_of(text_of(self.path), FILE)
         except FileNotFoundError as error:
+            check_there(self.root)
             raise MissingError(
                 f"no {self.path}", expected=f"the project's {FILE}", do="change into the project, or set XC_ROOT to it"
             ) from error
@@ -98,12 +99,23 @@ class ParamsFile:
         dataset_settings, key = self.dataset(dataset), f"{dataset}_{checked_name('recipe', recipe)}"
         with importing():  # torch, which the settings of parts need
             from xc_core.chain.experiment import Experiment, resolve
-            from xc_core.recipes import RECIPES
+            from xc_core.recipes import RECIPES, find_recipe
 
         variant = "" if recipe in RECIPES else ", with --base KNOWN for a variant"
+        make = f"xc train --dataset {dataset} --recipe {recipe}{variant}"
+        if (self.root / DATA / dataset / recipe).is_dir():  # of one that the file has lost
+            make += f"; data/{dataset}/{recipe} is there: xc status --dataset {dataset} shows how to get it back"
         entries = {k: e for k, e in self.read()["experiments"].items() if e["dataset"] == dataset}
-        entry = _entry(entries, key, "experiment", f"xc train --dataset {dataset} --recipe {recipe}{variant}")
-        return Experiment(dataset_settings, resolve(recipe, entry.get("base") or recipe, entry.get("stages") or {}))
+        entry = _entry(entries, key, "experiment", make)
+        base = entry.get("base") or recipe
+        try:
+            find_recipe(base)
+        except ConfigError as error:
+            if not error.found.startswith("recipe "):  # of a plug-in that cannot be imported
+                raise
+            where, do = f"{FILE}, experiments.{key}.base", f"fix the entry: {error.do}"
+            raise ConfigError(error.found, expected=error.expected, do=do, where=where) from error
+        return Experiment(dataset_settings, resolve(recipe, base, entry.get("stages") or {}))
 
     def partition(self, dataset: str, recipe: str | None) -> Partition:
         """Return a dataset, or, if a recipe is named, an experiment."""
@@ -125,15 +137,10 @@ class ParamsFile:
         """
         from xc_core.recipes import RECIPES
 
-        parts = ["xc", "train", "--dataset", dataset, "--recipe", recipe]
         declared = self.declared(dataset, recipe)
         if declared is None or recipe not in RECIPES:
-            return shlex.join(parts)
-        base, changes = declared
-        parts += ["--base", base] if base != recipe else []
-        for name, value in dotted(changes).items():
-            parts += ["--set", f"{name}={option_text(value)}"]
-        return shlex.join([*parts, "--budget", "none"])
+            return shlex.join(["xc", "train", "--dataset", dataset, "--recipe", recipe])
+        return declaring_command(dataset, recipe, *declared)
 
     def declare_dataset(self, dataset: str, corpus: IngestConfig) -> None:
         """Add a dataset, with those settings that differ from the defaults."""
@@ -227,6 +234,15 @@ class ParamsFile:
             after = edit(before)
             if after != before:
                 artifacts.write_file(self.path.resolve(), after)  # a link stays one
+
+
+def declaring_command(dataset: str, recipe: str, base: str, changes: dict[str, Any]) -> str:
+    """Return the command that declares an experiment with this base and these changes, and trains it."""
+    parts = ["xc", "train", "--dataset", dataset, "--recipe", recipe]
+    parts += ["--base", base] if base != recipe else []
+    for name, value in dotted(changes).items():
+        parts += ["--set", f"{name}={option_text(value)}"]
+    return shlex.join([*parts, "--budget", "none"])
 
 
 def _source(recipe: Recipe, base: str, root: Path) -> str:

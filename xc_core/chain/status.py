@@ -156,7 +156,7 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     if stage.compares:
         return digests | _evaluation_digests(workspace, dataset)
     for dep in inputs(stage, partition):
-        digests[dep] = _input_digest(workspace, dep, partition)
+        digests[dep] = _input_digest(workspace, stage, dep, partition)
     outside = outside_digests(workspace, stage, partition)
     digests |= {part: digest for part, digest in outside.items() if digest is not None}
     if absent := [part for part in outside if part not in digests]:
@@ -166,18 +166,21 @@ def depends(workspace: Workspace, stage: Stage, partition: Partition) -> dict[st
     return digests
 
 
-def _input_digest(workspace: Workspace, dep: str, partition: Partition) -> str:
+def _input_digest(workspace: Workspace, stage: Stage, dep: str, partition: Partition) -> str:
     try:
         return manifests.read_manifest(input_folder(workspace, dep, partition), dep).digest()
     except MissingError as error:
         if dep == "tokens" and _tokenised_with(workspace, partition.dataset.name, partition.dataset.tokens):
             raise _untokenised_error(partition) from error
         dataset, recipe = partition.key
-        do = STAGES[dep].command(dataset, recipe)
-        if recipe and not all(
-            input_folder(workspace, name, partition).is_dir() for name in inputs(STAGES[dep], partition)
+        do, needed = STAGES[dep].command(dataset, recipe), {*inputs(stage, partition), *inputs(STAGES[dep], partition)}
+        of_dataset = STAGES[dep].scope == "dataset"
+        if (
+            recipe
+            and not of_dataset
+            and not all(input_folder(workspace, name, partition).is_dir() for name in needed - {dep})
         ):
-            do = workspace.params.train_command(dataset, recipe)  # it needs others first
+            do = workspace.params.train_command(dataset, recipe)  # others are missing too
         raise MissingError(error.found, expected=f"the artefact of {dep}", do=f"make it first: {do}") from error
 
 

@@ -13,7 +13,7 @@ from xc_core import artifacts, manifests
 from xc_core.artifacts import Made
 from xc_core.chain.context import A
 from xc_core.chain.incoming import recover
-from xc_core.chain.names import SETTINGS, checked_name
+from xc_core.chain.names import DATA, SETTINGS, checked_name
 from xc_core.chain.params_file import ParamsFile
 from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.errors import MissingError, UsageError
@@ -38,7 +38,7 @@ class Workspace:
     state: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "data", self.root / "data")
+        object.__setattr__(self, "data", self.root / DATA)
         object.__setattr__(self, "state", self.root / ".xc")
 
     @classmethod
@@ -107,6 +107,16 @@ class Workspace:
     def raw(self, dataset: str) -> Path:
         """Return the folder of a dataset's source files."""
         return self.home(dataset) / "raw"
+
+    def present_raw(self, dataset: str) -> Path:
+        """Return the folder of a dataset's source files; raise MissingError if there is none."""
+        if not (folder := self.raw(dataset)).is_dir():
+            raise MissingError(
+                f"no folder {folder}",
+                expected="the dataset's source files",
+                do=f"xc ingest PATH --dataset {dataset} (or `dvc pull`, if a remote holds it)",
+            )
+        return folder
 
     def scratch(self, kind: str, stage: str, dataset: str, recipe: str | None = None) -> Path:
         """Return the place of a stage's untracked files; ``kind`` is run (checkpoints), lock or cost."""

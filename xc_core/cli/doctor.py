@@ -18,6 +18,7 @@ import click
 from xc_core import artifacts
 from xc_core.causes import explanation
 from xc_core.chain import STAGES, Workspace, changelog
+from xc_core.chain.undeclared import advice, undeclared_recipes
 from xc_core.errors import ConfigError, XCError
 from xc_core.git import trouble
 from xc_core.installation import outdated
@@ -194,6 +195,8 @@ def _project() -> Iterator[Finding]:
     yield Finding("ok", f"{counted(len(present) - len(broken), 'artefact')} whole")
     gaps = ((name, changelog.gap(workspace.folder("corpus", name))) for name in datasets)
     yield from (Finding("note", f"{name}: {text}") for name, text in gaps if text)
+    lost = ((name, recipe) for name in datasets for recipe in undeclared_recipes(workspace, name))
+    yield from (Finding("note", "\n".join(advice(workspace, *pair))) for pair in lost)
 
 
 def _broken(folders: list[Path]) -> Iterator[str]:

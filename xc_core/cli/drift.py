@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from xc_core.chain import Workspace
+from xc_core.chain.names import first_command
 from xc_core.cli.options import dataset_option, device_option
 from xc_core.errors import MissingError
 
@@ -30,7 +31,7 @@ def command(dataset: str, recipe: str | None, as_json: bool) -> None:
         raise MissingError(
             f"no experiment of {dataset} in params.yaml",
             expected="a model that the data may have moved away from",
-            do=f"xc train --dataset {dataset} --recipe ngame",
+            do=first_command(dataset),
         )
     from xc_core.lifecycle.drift_figures import judged
 

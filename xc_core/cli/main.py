@@ -144,7 +144,7 @@ def cli(debug: bool) -> None:
 
     \b
     xc ingest FOLDER --dataset NAME             check a folder of text and make it a dataset
-    xc train --dataset NAME --recipe ngame      run the whole pipeline
+    xc train --dataset NAME --recipe words      run the whole pipeline
     xc predict --dataset NAME "some text"       ask the model
     """
     if debug:

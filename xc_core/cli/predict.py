@@ -15,6 +15,7 @@ from xc_core.cli.champions import source_of
 from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
 from xc_core.plugins import importing
+from xc_core.progress import report
 from xc_core.visible import INK, counted, escaped, percent, printable
 
 if TYPE_CHECKING:
@@ -188,6 +189,8 @@ def _note_answers(texts: list[str], answers: list[list[Prediction]], asked: Aske
 
 def _lines() -> list[str]:
     """Return the lines of the standard input, read as UTF-8 in any locale; no more than a limit is read."""
+    if sys.stdin.isatty():
+        report("texts, one a line; Ctrl-D ends them")
     content = sys.stdin.buffer.read(_MAX_BYTES + 1)
     lines = content.splitlines()
     if len(content) > _MAX_BYTES or len(lines) > _MAX_LINES:

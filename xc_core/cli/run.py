@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.undeclared import undeclared_recipes
 from xc_core.cli.options import Names, dataset_option, device_option, force_option, recipe_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
 from xc_core.distributed import World
+from xc_core.progress import report
+from xc_core.root import FILE
 
 
 @click.command(short_help="Run one stage of the pipeline.")
@@ -54,5 +57,7 @@ def leaderboard(dataset: str, force: bool) -> None:
     The folder data/DATASET/leaderboard has it as Markdown, Parquet and a plot.
     """
     workspace = Workspace.find()
+    for recipe in undeclared_recipes(workspace, dataset):
+        report(f"note: {recipe} is left out, which {FILE} lacks; to get it back: xc status --dataset {dataset}")
     run_stage(workspace, "leaderboard", dataset, force=force)
     show_leaderboard(workspace, dataset)

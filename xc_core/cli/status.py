@@ -15,12 +15,14 @@ from xc_core.chain import Workspace, changelog
 from xc_core.chain.dataset import Partition
 from xc_core.chain.fingerprints import write_settings
 from xc_core.chain.params_file import PARTS
-from xc_core.chain.registry import versioned_stages
+from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.chain.status import State, states
+from xc_core.chain.undeclared import advice, undeclared_datasets, undeclared_recipes
 from xc_core.cli.options import dataset_option
 from xc_core.cli.tables import show_next
 from xc_core.errors import MissingError, XCError, nearest
 from xc_core.lifecycle.drift import read_record
+from xc_core.locks import lockers
 from xc_core.params import plain
 from xc_core.progress import optional, report
 from xc_core.root import FILE
@@ -54,27 +56,33 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
             continue
         exit_code = max(exit_code, *(0 if state.status.usable else _STALE for state in stage_states))
         details = {"corpus": _corpus_details(workspace, pair[0]), "model": _model_details(workspace, *pair)}
-        (_echo_json if as_json else _echo)(*pair, stage_states, details)
+        if as_json:
+            _echo_json(*pair, stage_states, details)
+        else:
+            _echo(*pair, stage_states, details, _running(workspace, *pair))
         if pair[1] is None and not as_json:  # only ingested so far
             show_next(workspace, pair[0])
     if not as_json:
         if not pairs:
             click.echo(_nothing_declared(workspace))
-        elif dataset is None and recipe is None and (names := _undeclared(workspace, "corpus")):
-            click.echo(_some_undeclared(names))
+        elif recipe is None:
+            _echo_undeclared(workspace, dataset)
     if exit_code and not as_json:
         sys.exit(exit_code)
 
 
-def _undeclared(workspace: Workspace, *stages: str) -> list[str]:
-    """Return the folders of ``data/`` that have files of one of these stages and are no dataset of params.yaml."""
-    names = {folder.parent.name for stage in stages for folder in workspace.data.glob(f"[!.]*/{stage}/")}
-    return sorted(names - set(workspace.params.datasets()))
+def _echo_undeclared(workspace: Workspace, dataset: str | None) -> None:
+    """Print what params.yaml has lost, because the list above does not show it: datasets, and experiments of others."""
+    for name in workspace.params.datasets() if dataset is None else [dataset]:
+        for lost in undeclared_recipes(workspace, name):
+            click.echo("\n".join(printable(line) for line in advice(workspace, name, lost)))
+    if dataset is None and (names := undeclared_datasets(workspace, "corpus")):
+        click.echo(_some_undeclared(names))
 
 
 def _nothing_declared(workspace: Workspace) -> str:
     """Return what to do if params.yaml names no dataset: it may be another one than that of ``data/``."""
-    names = _undeclared(workspace, "raw", "corpus")
+    names = undeclared_datasets(workspace, "raw", "corpus")
     if not names:
         return "no dataset yet; create one: xc ingest FOLDER --dataset NAME"
     return (
@@ -144,11 +152,24 @@ def _model_details(workspace: Workspace, dataset: str, recipe: str | None) -> di
     return {"drift": {**asdict(record), "line": record.line, "holds": holds}}
 
 
-def _echo(dataset: str, recipe: str | None, stage_states: list[State], details: dict[str, dict[str, Any]]) -> None:
+def _running(workspace: Workspace, dataset: str, recipe: str | None) -> dict[str, int]:
+    """Return the stages that run on this machine now, and the process of each."""
+    found = {name: lockers(workspace.scratch("lock", name, dataset, recipe), "FLOCK") for name in STAGES}
+    return {name: pids[0] for name, pids in found.items() if pids}
+
+
+def _echo(
+    dataset: str,
+    recipe: str | None,
+    stage_states: list[State],
+    details: dict[str, dict[str, Any]],
+    running: dict[str, int],
+) -> None:
     click.echo(f"{dataset}{f' / {recipe}' if recipe else ''}")
     for state in stage_states:
         reason = f": {state.why}" if state.why else ""
-        click.echo(f"  {state.stage:<11} {state.status}{reason}")
+        now = f" (process {running[state.stage]} runs it now)" if state.stage in running else ""
+        click.echo(f"  {state.stage:<11} {state.status}{reason}{now}")
         for line in _detail_lines(details.get(state.stage, {})):
             click.echo(f"  {'':<11} {line}")
 

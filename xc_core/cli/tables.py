@@ -9,6 +9,7 @@ import click
 
 from xc_core.chain import Workspace
 from xc_core.chain.costs import read_costs
+from xc_core.chain.names import first_command
 from xc_core.chain.status import states
 from xc_core.errors import XCError
 from xc_core.metrics.calibration import in_words
@@ -38,8 +39,8 @@ def show_next(workspace: Workspace, dataset: str, advice: str = "train again") -
     """Print the commands that train the experiments of a dataset that are out of date, or a first one."""
     recipes = workspace.params.recipes(dataset)
     if not recipes:
-        click.echo(f"next: xc train --dataset {dataset} --recipe ngame")
-        click.echo("      a quick baseline before it: --recipe bonsai")
+        click.echo(f"next: {first_command(dataset)}")
+        click.echo("      then, with an encoder: --recipe ngame")
         return
     stale = [recipe for recipe in recipes if not _is_up_to_date(workspace, dataset, recipe)]
     click.echo(f"next: {advice}:" if stale else f"{dataset}: every experiment is up to date")

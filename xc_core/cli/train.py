@@ -12,6 +12,7 @@ import click
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.adopt import share
 from xc_core.chain.registry import TRAIN_STAGES
+from xc_core.chain.undeclared import replaced, undeclared_recipes
 from xc_core.chain.workspace import training
 from xc_core.cli.options import Names, dataset_option, device_option, force_option
 from xc_core.cli.tables import show_leaderboard, show_metrics
@@ -123,7 +124,10 @@ def _train_one(workspace: Workspace, request: _Request) -> None:
 def _declare_and_run(workspace: Workspace, request: _Request) -> None:
     dataset, recipe, until = request.dataset, request.recipe, request.until
     _, previous = workspace.params.declared(dataset, recipe) or ("", {})
+    lost = recipe in undeclared_recipes(workspace, dataset)
     declared = workspace.params.declare_experiment(dataset, recipe, request.base, request.changes)
+    if lost and (warning := replaced(workspace, dataset, declared.recipe)):
+        report(warning)
     if _reaches(until, "scores"):  # reported now, not after the training of the encoder
         declared.recipe.require(fusion=_reaches(until, "fusion"))
     stages = TRAIN_STAGES

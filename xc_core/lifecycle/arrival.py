@@ -117,7 +117,7 @@ def _report_readers(workspace: Workspace, dataset: str) -> None:
             pass
     except BusyError as error:
         report(
-            f"{error.found}, and reads the version before this change. A training will end with 76 and keep no model: "
+            f"note: {error.found}, on the version before this change. A training will end with 76 and keep no model: "
             "stop it now, then train again"
         )
 

@@ -81,9 +81,9 @@ def update(
 
 
 def raw_source(workspace: Workspace, dataset: str) -> Source:
-    """Open the files of a dataset."""
+    """Open the files of a dataset; raise MissingError if they are gone."""
     settings = workspace.params.dataset(dataset).corpus
-    return open_source(workspace.raw(dataset), settings.layout, settings.read_options())[1]
+    return open_source(workspace.present_raw(dataset), settings.layout, settings.read_options())[1]
 
 
 def _same_numbering(source: Source, corpus: Corpus, config: IngestConfig) -> bool:

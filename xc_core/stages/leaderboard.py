@@ -11,6 +11,7 @@ import numpy as np
 
 from xc_core.chain.context import Context
 from xc_core.chain.kept import TRAINED
+from xc_core.chain.names import first_command
 from xc_core.errors import MissingError, XCError
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.leaderboard import group, write_leaderboard
@@ -39,7 +40,7 @@ def run(context: Context[None]) -> None:
         raise MissingError(
             f"no evaluated recipe of {context.run.dataset}",
             expected="at least one that is up to date",
-            do=advice[0] if advice else f"xc train --dataset {context.run.dataset} --recipe ngame",
+            do=advice[0] if advice else first_command(context.run.dataset),
         )
     rows = [
         _row(recipe, evaluation, experiments.costs(recipe), experiments.machines(recipe))

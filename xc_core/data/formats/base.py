@@ -271,7 +271,7 @@ def detect(folder: Path, *, part: bool) -> Layout:
         raise DataError(
             f"files of {len(matches)} layouts in {folder}: {', '.join(x.name for x in matches)}",
             expected="one layout per folder",
-            do="choose one with --layout",
+            do="choose one with --layout; if it is data/NAME/raw, take the files of the others away",
         )
     return matches[0]
 

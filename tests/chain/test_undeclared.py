@@ -1,0 +1,92 @@
+"""Experiments and datasets that ``data/`` has and params.yaml lost."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from tests.conftest import TOY_CHANGES
+from xc_core.artifacts import Made
+from xc_core.chain import Workspace
+from xc_core.chain.status import Status, states
+from xc_core.chain.undeclared import restoring_command, undeclared_recipes
+from xc_core.cli.train import changes_of
+from xc_core.params import plain
+
+
+def lose(workspace: Workspace, *experiments: str) -> None:
+    """Take experiments out of params.yaml, as an older version of the file lacks them."""
+    workspace.params.remove("toy", experiments, whole=False)
+
+
+def declared_again(workspace: Workspace, recipe: str) -> None:
+    """Declare an experiment as the command does that restores it."""
+    command = shlex.split(restoring_command(workspace, "toy", recipe) or "")
+    options = dict(zip(command[2::2], command[3::2], strict=True))
+    settings = [value for name, value in zip(command[2::2], command[3::2], strict=True) if name == "--set"]
+    assert command[:2] == ["xc", "train"]
+    assert (options["--dataset"], options["--recipe"], options["--budget"]) == ("toy", recipe, "none")
+    workspace.params.declare_experiment("toy", recipe, options.get("--base", recipe), changes_of(settings))
+
+
+def test_an_experiment_is_found_by_its_artefacts_alone(copied: Workspace) -> None:
+    assert undeclared_recipes(copied, "toy") == []
+    lose(copied, "ngame")
+    for name in ("empty", "notes/texts", ".hidden/encoder"):
+        (copied.home("toy") / name).mkdir(parents=True)
+    (copied.home("toy") / "begun" / "settings").mkdir(parents=True)
+    (copied.home("toy") / ".hidden" / "encoder" / "manifest.json").write_text("{}")
+    assert undeclared_recipes(copied, "toy") == ["ngame"]
+
+
+@pytest.mark.parametrize("recipe", ["ngame", "mine"])
+def test_the_command_of_an_experiment_makes_all_its_artefacts_up_to_date(copied: Workspace, recipe: str) -> None:
+    lose(copied, "ngame")
+    (copied.home("toy") / "ngame").rename(copied.home("toy") / recipe)
+    declared_again(copied, recipe)
+    found = states(copied, copied.params.experiment("toy", recipe))
+    assert {state.status for state in found.values()} == {Status.FRESH}
+    base, changes = copied.params.declared("toy", recipe) or ("", {})
+    assert base == "ngame"
+    rows = {name: value for name, value in TOY_CHANGES["classifier"].items() if name != "table"}  # as by default
+    assert changes == TOY_CHANGES | {"classifier": rows}, "nothing but what was changed"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scores": {"frequency": None}, "fusion": {"rule": "sum"}},
+        {"scores": {"nearest": {"kind": "neighbours", "nearest": 7}}},
+        {"encoder": {"loss": {"kind": "supcon", "temperature": 0.5}, "order": "random"}},
+        {"model": {"max_drop": 3.0}},
+    ],
+    ids=["a score less", "a score more", "other parts", "a number"],
+)
+def test_changed_settings_come_back(workspace: Workspace, changes: dict[str, Any]) -> None:
+    wanted = workspace.params.declare_experiment("toy", "other", "ngame", changes).recipe
+    for stage in wanted.stages():
+        folder = workspace.folder(stage, "toy", "other")
+        folder.mkdir(parents=True)
+        (folder / "made.json").write_text(Made(settings=plain(getattr(wanted, stage))).to_json())
+        (folder / "manifest.json").write_text("{}")
+    lose(workspace, "other")
+    assert undeclared_recipes(workspace, "toy") == ["other"]
+    declared_again(workspace, "other")
+    found = workspace.params.experiment("toy", "other").recipe
+    assert {stage: plain(getattr(found, stage)) for stage in found.stages()} == {
+        stage: plain(getattr(wanted, stage)) for stage in wanted.stages()
+    }
+
+
+def test_there_is_no_command_for_settings_that_no_recipe_can_have(copied: Workspace) -> None:
+    lose(copied, "ngame")
+    file = copied.folder("encoder", "toy", "ngame") / "made.json"
+    made = json.loads(file.read_text())
+    file.write_text(json.dumps(made | {"settings": made["settings"] | {"gone": 1}}))
+    assert restoring_command(copied, "toy", "ngame") is None
+    for path in (copied.home("toy") / "ngame").glob("*/made.json"):
+        path.unlink()
+    assert restoring_command(copied, "toy", "ngame") is None, "nothing is recorded"
