@@ -267,10 +267,10 @@ def test_a_recipe_without_it_reads_no_texts_and_packs_none(
     assert not [name for name in files(workspace.folder("model", "toy", "ngame")) if "terms" in name]
 
 
-def test_the_linear_start_of_house_reads_the_logarithm_of_the_lexical_score_alone(housed: Workspace) -> None:
+def test_the_linear_start_of_house_reads_the_logarithm_of_what_trees_predict(housed: Workspace) -> None:
     fused = housed.open(FittedFusion, "toy", "house")
-    assert fused.logarithms == ("lexical",)
-    assert {"lexical", "label_words", "neighbours"} <= set(fused.add)
+    assert fused.logarithms == ("lexical", "characters")
+    assert {"lexical", "characters", "label_words", "label_characters", "neighbours"} <= set(fused.add)
 
 
 def test_labels_that_come_later_leave_the_scores_of_the_others(copied: Workspace, tmp_path: Path) -> None:

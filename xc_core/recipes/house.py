@@ -3,12 +3,13 @@
 Order: random. A softmax sees all labels of its batch, and a large batch of M4 holds hard negatives anyway.
 Negatives: in M1 two sampled positives per document, and every positive in the pool is learnt from (pick some labels,
 UniDEC); in M4 the positives of a large batch.
-Scores: label text, a table row, the vote of the nearest train documents (needs no training), and two by words, which
-err on other documents than an encoder does: a linear label tree, and the words that text and label share.
+Scores: label text, a table row, the vote of the nearest train documents (needs no training), and the four of ``words``,
+which err on other documents than an encoder does: linear label trees on words and on parts of words (four characters),
+and the words and the parts that text and label share.
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
-Fusion: a linear model of six scores, which reads the logarithm of the probability ``lexical``, corrected by trees of
-LightGBM; both are fitted to the order of a document's candidates (the trees by LambdaRank). The default of the dial
-between P@k and PSP@k costs at most one point of P@1 on validation documents.
+Fusion: a linear model of all scores and the frequency, which reads the logarithm of the probabilities ``lexical`` and
+``characters``, corrected by trees of LightGBM; both are fitted to the order of a document's candidates (the trees by
+LambdaRank). The default of the dial between P@k and PSP@k costs at most one point of P@1 on validation documents.
 
 A softmax with a bias per label in M4 (``biased_rows`` beside the triplet, or instead of it), the score ``prototype``
 and averaged rows are options: none of them paid on three datasets (docs/lab-notes/2026-11-22-frequency-in-m4.md).
@@ -22,6 +23,8 @@ on DebianSeeAlso's and DebianTags's, the frozen layers on WordNetMini's and part
 YSOFinna. The encoder was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defaults.md.
 """
 
+from dataclasses import replace
+
 from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig, Pooling
 from xc_core.fusion import LightGBM, Objective
@@ -29,7 +32,16 @@ from xc_core.losses import DecoupledSoftmax, Triplet
 from xc_core.recipes.base import Recipe, named, register
 from xc_core.recipes.settings import FusionSettings
 from xc_core.sampling import InBatch, Random
-from xc_core.scores import Classifier, Frequency, LabelText, LabelWords, Lexical, Neighbours
+from xc_core.scores import (
+    Characters,
+    Classifier,
+    Frequency,
+    LabelCharacters,
+    LabelText,
+    LabelWords,
+    Lexical,
+    Neighbours,
+)
 from xc_core.scores.terms import TermSettings
 from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder_settings import EncoderSettings
@@ -40,6 +52,8 @@ FUSION_ROWS = 4_500
 """Documents that the fusion is fitted on, which one held-out training gives on large data."""
 TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000, characters=0)
 """The words that scores by words read."""
+PARTS = replace(TERMS, characters=4)
+"""The parts of words that scores by parts of words read."""
 
 FUSION = FusionSettings(
     rule=LightGBM(
@@ -92,6 +106,8 @@ HOUSE = register(
             Neighbours(nearest=30, temperature=0.05, exact_up_to=50_000, probes=128),
             Lexical(terms=TERMS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
             LabelWords(terms=TERMS),
+            Characters(terms=PARTS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
+            LabelCharacters(terms=PARTS),
         ),
         fusion=FUSION,
     ),

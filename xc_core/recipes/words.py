@@ -13,11 +13,9 @@ Chosen on validation documents of WordNetMini, DebianSeeAlso and DebianTags
 from dataclasses import replace
 
 from xc_core.recipes.base import Recipe, named, register
-from xc_core.recipes.house import FUSION, FUSION_ROWS, TERMS
+from xc_core.recipes.house import FUSION, FUSION_ROWS, PARTS, TERMS
 from xc_core.recipes.shared import NO_ENCODER, NO_M4
 from xc_core.scores import Characters, Frequency, LabelCharacters, LabelWords, Lexical
-
-_PARTS = replace(TERMS, characters=4)
 
 WORDS = register(
     Recipe(
@@ -29,9 +27,9 @@ WORDS = register(
         scores=named(
             Frequency(),
             Lexical(terms=TERMS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
-            Characters(terms=_PARTS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
+            Characters(terms=PARTS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
             LabelWords(terms=TERMS),
-            LabelCharacters(terms=_PARTS),
+            LabelCharacters(terms=PARTS),
         ),
         fusion=FUSION,
     ),
