@@ -20,7 +20,8 @@ Texts are read up to 128 tokens (docs/lab-notes/2026-11-23-length-of-texts.md). 
 Chosen on validation documents of WordNetMini; the fusion on those of DebianSeeAlso and DebianTags too, the number of
 its documents on YSOFinna's, label trees on FinnaRelated's (their passes on parts of YSOFinna's), the length of texts
 on DebianSeeAlso's and DebianTags's, the frozen layers on WordNetMini's and parts of WordNetTags, DebianTags and
-YSOFinna. The encoder was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defaults.md.
+YSOFinna, parts of words on those of nine datasets (docs/lab-notes/2026-11-29-parts-of-words-in-house.md). The encoder
+was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defaults.md.
 """
 
 from dataclasses import replace
