@@ -35,10 +35,12 @@ def declared_again(workspace: Workspace, recipe: str) -> None:
 def test_an_experiment_is_found_by_its_artefacts_alone(copied: Workspace) -> None:
     assert undeclared_recipes(copied, "toy") == []
     lose(copied, "ngame")
-    for name in ("empty", "notes/texts", ".hidden/encoder"):
+    for name in ("empty", "notes/texts"):
         (copied.home("toy") / name).mkdir(parents=True)
+    for name in (".hidden", "ngame.old", "ngame copy", "inbox"):  # no recipe can have these names
+        (copied.home("toy") / name / "encoder").mkdir(parents=True)
+        (copied.home("toy") / name / "encoder" / "manifest.json").write_text("{}")
     (copied.home("toy") / "begun" / "settings").mkdir(parents=True)
-    (copied.home("toy") / ".hidden" / "encoder" / "manifest.json").write_text("{}")
     assert undeclared_recipes(copied, "toy") == ["ngame"]
 
 
