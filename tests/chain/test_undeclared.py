@@ -77,6 +77,7 @@ def test_changed_settings_come_back(workspace: Workspace, changes: dict[str, Any
     lose(workspace, "other")
     assert undeclared_recipes(workspace, "toy") == ["other"]
     declared_again(workspace, "other")
+    assert "probes" not in str(workspace.params.declared("toy", "other")), "no default of a part that was added"
     found = workspace.params.experiment("toy", "other").recipe
     assert {stage: plain(getattr(found, stage)) for stage in found.stages()} == {
         stage: plain(getattr(wanted, stage)) for stage in wanted.stages()
