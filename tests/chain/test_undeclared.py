@@ -35,10 +35,12 @@ def declared_again(workspace: Workspace, recipe: str) -> None:
 def test_an_experiment_is_found_by_its_artefacts_alone(copied: Workspace) -> None:
     assert undeclared_recipes(copied, "toy") == []
     lose(copied, "ngame")
-    for name in ("empty", "notes/texts", ".hidden/encoder"):
+    for name in ("empty", "notes/texts"):
         (copied.home("toy") / name).mkdir(parents=True)
+    for name in (".hidden", "ngame.old", "ngame copy", "inbox"):  # no recipe can have these names
+        (copied.home("toy") / name / "encoder").mkdir(parents=True)
+        (copied.home("toy") / name / "encoder" / "manifest.json").write_text("{}")
     (copied.home("toy") / "begun" / "settings").mkdir(parents=True)
-    (copied.home("toy") / ".hidden" / "encoder" / "manifest.json").write_text("{}")
     assert undeclared_recipes(copied, "toy") == ["ngame"]
 
 
@@ -75,6 +77,7 @@ def test_changed_settings_come_back(workspace: Workspace, changes: dict[str, Any
     lose(workspace, "other")
     assert undeclared_recipes(workspace, "toy") == ["other"]
     declared_again(workspace, "other")
+    assert "probes" not in str(workspace.params.declared("toy", "other")), "no default of a part that was added"
     found = workspace.params.experiment("toy", "other").recipe
     assert {stage: plain(getattr(found, stage)) for stage in found.stages()} == {
         stage: plain(getattr(wanted, stage)) for stage in wanted.stages()

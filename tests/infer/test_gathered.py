@@ -18,7 +18,7 @@ from xc_core.infer import gathered as module
 from xc_core.infer.gathered import Candidates, HeldOut
 from xc_core.infer.ranker import candidates
 from xc_core.scores import Neighbours, Query, ScoreData
-from xc_core.shapes import F32, I32, PAD_ID, among
+from xc_core.shapes import F32, I32, PAD_ID, Shortlist, among
 
 MANY = 20_000
 INPUTS = Inputs(("near", "odd"), ("near", "odd"))
@@ -245,6 +245,14 @@ def test_both_halves_have_the_level_of_the_rule_that_is_served() -> None:
     assert shift_M.std() > 1, "the two parts have other levels"
     np.testing.assert_allclose(level.scores_NK[filled_NK], own.scores_NK[filled_NK], rtol=1e-5)
     assert np.isneginf(level.scores_NK[~filled_NK]).all()
+
+
+def test_the_level_of_a_part_is_the_mean_over_its_candidates() -> None:
+    ids_NK, hole = np.array([[0, 1], [2, PAD_ID]], np.int32), -np.inf
+    part, level = (
+        Shortlist(ids_NK, np.array(scores, np.float32)) for scores in ([[9, 2], [1, hole]], [[30, 0], [0, hole]])
+    )
+    assert module._at_level(part, level).scores_NK.tolist() == [[15, 8], [7, hole]]
 
 
 def test_a_part_without_candidates_has_no_level() -> None:

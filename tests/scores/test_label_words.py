@@ -59,6 +59,7 @@ def test_values_survive_the_files_and_are_zero_without_label_texts(matching: Mat
     assert (again.num_labels, again.candidates(asked(TESTS), 5)) == (len(TOPICS), None)
     assert not fit().values(asked(TESTS), EVERY).any()
     assert matching.values(asked([]), EVERY[:0]).shape == (0, len(TOPICS))
+    assert matching.values(asked(TESTS), EVERY[:, :0]).shape == (len(TESTS), 0), "no candidate at all"
 
 
 def test_label_texts_without_a_term_are_opened_again(tmp_path: Path) -> None:

@@ -149,6 +149,22 @@ def test_a_count_of_zero_says_of_held_out_documents_what_it_says_of_new_ones(unu
     assert 0.6 * new < share_of_zero(Fold(FINAL, refit=False), corpus.rows(VALIDATION)) < 1.7 * new
 
 
+def test_whether_a_count_of_zero_is_plain_is_the_same_for_both_held_out_trainings(tmp_path: Path) -> None:
+    """It depends on all labels that only validation documents have, about half of which one training has seen."""
+    world = random_world([1] * 100)
+    world.labels += [{"uid": f"new{i}", "title": "new", "content": ""} for i in range(18)]
+    corpus = read_world(world.write(tmp_path / "world"), validation_fraction=0.5, allow=("unseen-labels",))
+    held_out = {label for label, count in counts(corpus, corpus.rows("train")).items() if count}
+    held_out = set(range(100)) - held_out
+    assert len(held_out) > 2 * 18 > len(held_out) / 2
+    for half in (0, 1):
+        fold = Fold(f"half-{half}", refit=True, half=half)
+        unseen = held_out - set(counts(corpus, fold.documents(corpus)))
+        assert 2 * 18 > len(unseen) > 10
+        assert set(np.flatnonzero(fold.revealing_labels(corpus)).tolist()) == unseen
+        assert fold.counts(corpus).tolist() == [1] * 100 + [0] * 18
+
+
 def test_a_count_of_zero_is_plain_while_lower_counts_than_published_still_reveal(tmp_path: Path) -> None:
     world = random_world([4] * 60 + [9] * 40)
     world.labels += [{"uid": f"new{i}", "title": "new", "content": ""} for i in range(50)]

@@ -21,7 +21,7 @@ INBOX: Final = "inbox"
 FIRST_RECIPE: Final = "words"
 """The recipe to train first on a dataset; README and docs/recipes.md say why."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}[a-z0-9]|[a-z0-9]")
-RESERVED: Final = frozenset({*STAGES, SETTINGS, CHANGES, ACCEPTANCE, INBOX, "raw"})
+_RESERVED: Final = frozenset({*STAGES, SETTINGS, CHANGES, ACCEPTANCE, INBOX, "raw"})
 """Names of folders that the pipeline uses itself."""
 
 
@@ -30,9 +30,14 @@ def first_command(dataset: str) -> str:
     return f"xc train --dataset {dataset} --recipe {FIRST_RECIPE}"
 
 
+def is_name(name: str) -> bool:
+    """Return True if a dataset or recipe can have the name."""
+    return name not in _RESERVED and _NAME.fullmatch(name) is not None
+
+
 def checked_name(kind: str, name: str) -> str:
     """Return ``name`` if it is valid for a dataset or recipe; raise UsageError otherwise."""
-    if isinstance(name, str) and name in RESERVED:
+    if isinstance(name, str) and name in _RESERVED:
         raise UsageError(
             f"the {kind} name {name!r}, which the pipeline uses itself",
             expected="another name",

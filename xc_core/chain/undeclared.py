@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xc_core.chain.names import RESERVED
+from xc_core.chain.names import is_name
 from xc_core.chain.params_file import declaring_command
 from xc_core.chain.registry import versioned_stages
 from xc_core.chain.workspace import Workspace
@@ -24,11 +24,14 @@ def undeclared_datasets(workspace: Workspace, *stages: str) -> list[str]:
 
 
 def undeclared_recipes(workspace: Workspace, dataset: str) -> list[str]:
-    """Return the recipes that have artefacts of a dataset and no experiment in params.yaml."""
+    """Return the recipes that have artefacts of a dataset and no experiment in params.yaml.
+
+    A folder such as ``ngame.old``, which somebody copied, has no name of a recipe and is left out.
+    """
     stages = versioned_stages("experiment")
     files = [file for stage in stages for file in workspace.home(dataset).glob(f"[!.]*/{stage.name}/{MANIFEST}")]
     names = {file.parents[1].name for file in files}
-    return sorted(names - RESERVED - set(workspace.params.recipes(dataset)))
+    return sorted(filter(is_name, names - set(workspace.params.recipes(dataset))))
 
 
 def advice(workspace: Workspace, dataset: str, recipe: str) -> list[str]:
