@@ -126,7 +126,9 @@ def test_a_row_whose_scores_cannot_rank_says_so(xc: Xc, workspace: Workspace, mo
 
 def test_wrong_arguments_are_refused(xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace.root)
-    xc("ablate", *NGAME, "--without", "classifer").refused(64, "score 'classifer' (nearest: 'classifier') in --without")
+    xc("ablate", *NGAME, "--without", "classifer").refused(
+        64, "score 'classifer' (nearest: 'classifier') in --without", "one of label_text, classifier, frequency"
+    )
     xc("ablate", *NGAME, "--only", "").refused(64, "score '' in --only", "fix the name")
     xc("ablate", *NGAME, "--without", ",".join(NAMES)).refused(64, "no score", "leave out fewer")
     xc("ablate", "--dataset", "toy", "--recipe", "astra").refused(66, "'toy_astra'")

@@ -105,7 +105,7 @@ def _names(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(
                 f"score {name!r}{nearest(name, known)} in {option}",
-                expected=f"of {', '.join(known)}",
+                expected=f"one of {', '.join(known)}",
                 do="fix the name",
             )
     return tuple(name for name in known if name in names)
