@@ -51,8 +51,8 @@ def ablate(
     figures are those of a recipe that never had it. Scores and encoder must be trained (xc train --until scores) and
     are not trained again.
 
-    An interval is that of other documents, and does not allow for the number of rows: of twenty rows that change
-    nothing, one is clear by chance.
+    An interval is that of other documents, and does not allow for the number of figures: of twenty that change by
+    chance alone, one is clear.
     """
     workspace = Workspace.find()
     settings: FusionSettings = workspace.params.experiment(dataset, recipe).settings("fusion")
