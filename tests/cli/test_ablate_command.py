@@ -12,7 +12,8 @@ from tests.cli.conftest import NGAME, Xc
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import run_until
 from xc_core import artifacts
-from xc_core.chain import Workspace, run_stage
+from xc_core.chain import Workspace, reports, run_stage
+from xc_core.cli import ablate as command
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.splits import VALIDATION
@@ -133,6 +134,25 @@ def test_wrong_arguments_are_refused(xc: Xc, workspace: Workspace, monkeypatch: 
     xc("ablate", *NGAME, "--without", ",".join(NAMES)).refused(64, "no score", "leave out fewer")
     xc("ablate", "--dataset", "toy", "--recipe", "astra").refused(66, "'toy_astra'")
     assert "--divisions" in xc("ablate", *NGAME, "--divisions", "0").err
+
+
+@pytest.mark.parametrize("older", ["embeddings", "scores"])
+def test_scores_and_vectors_of_another_corpus_are_refused(
+    xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, older: str
+) -> None:
+    """Their rows would be those of other documents."""
+    monkeypatch.chdir(workspace.root)
+    monkeypatch.setattr(reports, "of_present_corpus", lambda workspace, dataset, recipe, stage: stage != older)
+    xc("ablate", *NGAME).refused(76, "another corpus", "xc train --dataset toy")
+
+
+def test_figures_of_scores_that_are_out_of_date_say_so(
+    xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace.root)
+    monkeypatch.setattr(command, "stale_note", lambda workspace, *asked: f"note: {' '.join(asked)}")
+    ended = xc("ablate", *NGAME, "--json", "--only", "frequency")
+    assert (ended.code, ended.err.strip()) == (0, "note: toy ngame scores") and json.loads(ended.out)
 
 
 def test_scores_that_have_seen_all_documents_cannot_be_compared(
