@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,13 @@ def test_a_rule_that_learns_nothing_is_not_divided(workspace: Workspace, ablatio
     parts = workspace.open(Scores, "toy", "ngame").parts
     sums = [ablation.measure(Sum(), inputs_of(parts), divisions) for divisions in (1, 5)]
     assert sums[0] is not None and sums[1] is not None and sums[0].total() == sums[1].total()
+
+
+def test_documents_of_one_family_cannot_be_divided(workspace: Workspace, ablation: Ablation) -> None:
+    inputs = inputs_of(workspace.open(Scores, "toy", "ngame").parts)
+    alone = replace(ablation, families_N=np.zeros_like(ablation.families_N))
+    assert alone.measure(Tree(min_leaf=3), inputs, 1) is None
+    assert alone.measure(Sum(), inputs, 1) is not None, "a rule that learns nothing needs no halves"
 
 
 def test_families_are_those_of_the_documents(workspace: Workspace, ablation: Ablation) -> None:
