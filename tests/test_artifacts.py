@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from tests.artefacts import content_of, neighbours, put, started, text_of
 from tests.processes import open_files
 from xc_core import artifacts, leftovers, manifests
+from xc_core.chain.registry import STAGES
 from xc_core.errors import CorruptError, MissingError, StorageError, XCError
 from xc_core.progress import listen, silence
 
@@ -196,6 +197,7 @@ def test_damage_is_found_and_named(folder: Path, name: str) -> None:
         ("data/mine/ngame/encoder", "encoder", "xc run encoder --force --dataset mine --recipe ngame;"),
         ("data/data/mine/ngame/encoder", "encoder", "xc run encoder --force --dataset mine --recipe ngame;"),
         ("data/mine/ngame/model", "", "xc run model --force --dataset mine --recipe ngame;"),
+        ("model/data/mine/ngame/model", "model", "xc run model --force --dataset mine --recipe ngame;"),
         ("models/m-1/model", "model", "xc run model --force, with its --dataset (and --recipe);"),
         ("somewhere", "", "xc run STAGE --force, with its --dataset (and --recipe);"),
     ],
@@ -206,6 +208,10 @@ def test_the_advice_names_the_dataset_and_the_recipe_of_an_artefact(
     with pytest.raises(MissingError) as caught:
         manifests.read_manifest(tmp_path / place, kind)
     assert caught.value.do == f"rebuild it: {command} or `dvc pull` from a remote"
+
+
+def test_the_artefacts_of_a_dataset_are_those_of_the_registry() -> None:
+    assert set(manifests._OF_DATASET) == {name for name, stage in STAGES.items() if stage.scope == "dataset"}
 
 
 def test_a_file_is_hashed_once_in_a_block_under_all_of_its_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

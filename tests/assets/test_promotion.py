@@ -672,12 +672,17 @@ def test_a_moved_project_that_lost_its_packed_model_is_repaired_from_the_files_t
     xc(*repair).refused(66, "no packed model with the content of version 1", "xc lineage 1 --dataset toy --rebuild")
     weights.write_bytes(content)
 
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    digest = client.get_model_version("xc-toy", "1").tags["bundle"]
+    client.set_model_version_tag("xc-toy", "1", "bundle", "f" * len(digest))  # whole files, but of another model
+    xc(*repair).refused(66, "no packed model with the content of version 1")
+    client.set_model_version_tag("xc-toy", "1", "bundle", digest)
+
     assert "version 2 of xc-toy replaces version 1" in xc(*repair).out
     assert json.loads(xc("predict", "--dataset", "toy", "--json", "falcon").out)[0]["title"] == "falcon"
     assert [finding.level for finding in health.check() if "champion of toy" in finding.text] == ["ok"]
     after = xc("lineage", 2, "--dataset", "toy").out
     assert {line for line in before.splitlines() if not line.startswith("MLflow run")} <= set(after.splitlines())
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     first, second = (client.get_run(client.get_model_version("xc-toy", str(n)).run_id) for n in (1, 2))
     assert first.data.metrics and first.data.metrics == second.data.metrics
     assert first.data.params and first.data.params == second.data.params

@@ -14,7 +14,9 @@ from xc_core.chain import Workspace
 from xc_core.chain.status import Status, states
 from xc_core.chain.undeclared import restoring_command, undeclared_recipes
 from xc_core.cli.train import changes_of
+from xc_core.errors import ConfigError
 from xc_core.params import plain
+from xc_core.recipes import RECIPES
 
 
 def lose(workspace: Workspace, *experiments: str) -> None:
@@ -93,3 +95,17 @@ def test_there_is_no_command_for_settings_that_no_recipe_can_have(copied: Worksp
     for path in (copied.home("toy") / "ngame").glob("*/made.json"):
         path.unlink()
     assert restoring_command(copied, "toy", "ngame") is None, "nothing is recorded"
+
+
+def test_a_plug_in_that_cannot_be_imported_takes_the_command_alone(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """xc doctor names the plug-in, and goes on."""
+    lose(copied, "ngame")
+
+    def broken(self: object) -> list[str]:
+        raise ConfigError("the plug-in 'bad'", expected="a module", do="fix it")
+
+    monkeypatch.setattr(type(RECIPES), "names", broken)
+    assert undeclared_recipes(copied, "toy") == ["ngame"]
+    assert restoring_command(copied, "toy", "ngame") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from tests.cli.conftest import NGAME, Xc
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.stages.halves import run_until
 from xc_core import artifacts
-from xc_core.chain import Workspace, run_stage
+from xc_core.chain import Workspace, reports, run_stage
+from xc_core.cli import ablate as command
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.splits import VALIDATION
@@ -126,11 +128,32 @@ def test_a_row_whose_scores_cannot_rank_says_so(xc: Xc, workspace: Workspace, mo
 
 def test_wrong_arguments_are_refused(xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace.root)
-    xc("ablate", *NGAME, "--without", "classifer").refused(64, "score 'classifer' (nearest: 'classifier') in --without")
+    mistyped = xc("ablate", *NGAME, "--without", "classifer")
+    mistyped.refused(64, "score 'classifer' (nearest: 'classifier') in --without")
+    assert "expected: one of label_text, classifier, frequency\n" in mistyped.err
     xc("ablate", *NGAME, "--only", "").refused(64, "score '' in --only", "fix the name")
     xc("ablate", *NGAME, "--without", ",".join(NAMES)).refused(64, "no score", "leave out fewer")
     xc("ablate", "--dataset", "toy", "--recipe", "astra").refused(66, "'toy_astra'")
     assert "--divisions" in xc("ablate", *NGAME, "--divisions", "0").err
+
+
+@pytest.mark.parametrize("older", ["embeddings", "scores"])
+def test_scores_and_vectors_of_another_corpus_are_refused(
+    xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, older: str
+) -> None:
+    """Their rows would be those of other documents."""
+    monkeypatch.chdir(workspace.root)
+    monkeypatch.setattr(reports, "of_present_corpus", lambda workspace, dataset, recipe, stage: stage != older)
+    xc("ablate", *NGAME).refused(76, "another corpus", "xc train --dataset toy")
+
+
+def test_figures_of_scores_that_are_out_of_date_say_so(
+    xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace.root)
+    monkeypatch.setattr(command, "stale_note", lambda workspace, *asked: f"note: {' '.join(asked)}")
+    ended = xc("ablate", *NGAME, "--json", "--only", "frequency")
+    assert (ended.code, ended.err.strip()) == (0, "note: toy ngame scores") and json.loads(ended.out)
 
 
 def test_scores_that_have_seen_all_documents_cannot_be_compared(
@@ -165,6 +188,13 @@ def test_a_rule_that_learns_nothing_is_not_divided(workspace: Workspace, ablatio
     parts = workspace.open(Scores, "toy", "ngame").parts
     sums = [ablation.measure(Sum(), inputs_of(parts), divisions) for divisions in (1, 5)]
     assert sums[0] is not None and sums[1] is not None and sums[0].total() == sums[1].total()
+
+
+def test_documents_of_one_family_cannot_be_divided(workspace: Workspace, ablation: Ablation) -> None:
+    inputs = inputs_of(workspace.open(Scores, "toy", "ngame").parts)
+    alone = replace(ablation, families_N=np.zeros_like(ablation.families_N))
+    assert alone.measure(Tree(min_leaf=3), inputs, 1) is None
+    assert alone.measure(Sum(), inputs, 1) is not None, "a rule that learns nothing needs no halves"
 
 
 def test_families_are_those_of_the_documents(workspace: Workspace, ablation: Ablation) -> None:

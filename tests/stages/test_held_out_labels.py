@@ -165,6 +165,19 @@ def test_whether_a_count_of_zero_is_plain_is_the_same_for_both_held_out_training
         assert fold.counts(corpus).tolist() == [1] * 100 + [0] * 18
 
 
+@pytest.mark.parametrize("beside", [0, -1])
+def test_a_count_of_zero_is_plain_beside_half_as_many_labels_without_documents(beside: int, tmp_path: Path) -> None:
+    world = random_world([1] * 100)
+    drawn = read_world(world.write(tmp_path / "drawn"), validation_fraction=0.5)
+    held_out = 100 - len(counts(drawn, drawn.rows("train")))
+    unused = -(-held_out // 2) + beside
+    world.labels += [{"uid": f"new{i}", "title": "new", "content": ""} for i in range(unused)]
+    corpus = read_world(world.write(tmp_path / "world"), validation_fraction=0.5, allow=("unseen-labels",))
+    fold = Fold(FINAL, refit=False)
+    assert (fold.counts(corpus) == 0).sum() == unused + (0 if beside else held_out)
+    assert fold.revealing_labels(corpus).sum() == (held_out if beside else 0)
+
+
 def test_a_count_of_zero_is_plain_while_lower_counts_than_published_still_reveal(tmp_path: Path) -> None:
     world = random_world([4] * 60 + [9] * 40)
     world.labels += [{"uid": f"new{i}", "title": "new", "content": ""} for i in range(50)]

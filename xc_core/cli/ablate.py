@@ -51,8 +51,8 @@ def ablate(
     figures are those of a recipe that never had it. Scores and encoder must be trained (xc train --until scores) and
     are not trained again.
 
-    An interval is that of other documents, and does not allow for the number of rows: of twenty rows that change
-    nothing, one is clear by chance.
+    An interval is that of other documents, and does not allow for the number of figures: of twenty that change by
+    chance alone, one is clear.
     """
     workspace = Workspace.find()
     settings: FusionSettings = workspace.params.experiment(dataset, recipe).settings("fusion")
@@ -105,7 +105,7 @@ def _names(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(
                 f"score {name!r}{nearest(name, known)} in {option}",
-                expected=f"of {', '.join(known)}",
+                expected=f"one of {', '.join(known)}",
                 do="fix the name",
             )
     return tuple(name for name in known if name in names)
