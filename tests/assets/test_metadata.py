@@ -137,7 +137,6 @@ def test_mlflow_is_in_the_project_unless_the_environment_says_otherwise(
     [
         ("MLFLOW_TRACKING_URI", "sqlite:///runs/mlflow.db", "sqlite:///{root}/runs/mlflow.db"),
         ("MLFLOW_TRACKING_URI", "sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
-        ("MLFLOW_TRACKING_URI", "sqlite:///:memory:", "sqlite:///:memory:"),
         ("MLFLOW_TRACKING_URI", "postgresql:///mlflow", "postgresql:///mlflow"),
         ("MLFLOW_REGISTRY_URI", "sqlite:///runs/models.db", "sqlite:///{root}/runs/models.db"),
         ("MLFLOW_REGISTRY_URI", "http://models:5000", "http://models:5000"),

@@ -190,7 +190,7 @@ def of(monkeypatch: pytest.MonkeyPatch, ready: Workspace) -> dict[str, StoredFig
     """Figures of validation documents by recipe, put in place of the files."""
     found: dict[str, StoredFigures | None] = {}
     monkeypatch.setattr("xc_core.metrics.validation.open_validation", lambda folder: found[folder.parent.name])
-    monkeypatch.setattr("xc_core.cli.compare.of_present_corpus", lambda *names: True)
+    monkeypatch.setattr("xc_core.chain.reports.of_present_corpus", lambda *names: True)
     monkeypatch.setattr("xc_core.cli.compare.check_made", lambda *names: None)
     return found
 

@@ -22,7 +22,7 @@ from xc_core.errors import XCError
 
 COMMANDS = (
     "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
-    "report", "update", "add-labels", "forget", "drift", "plan", "lineage", "acceptance",
+    "ablate", "report", "update", "add-labels", "forget", "drift", "plan", "lineage", "acceptance",
     "delete", "promote", "rollback", "ui", "doctor", "demo",
 )  # fmt: skip
 

@@ -82,7 +82,7 @@ JSON = [
     case("no labels", "xc-json", field_of(9, target_ind=[], target_rel=[]),
          "trn.json, line 9", "without labels", "--allow empty-labels"),
     case("unseen label", "xc-json", lambda f: insert(f / "lbl.json", 11, b'{"uid": "new", "title": "new"}'),
-         "lbl.json, line 11", "1 of 11 labels without a train document", "label 10", "--allow unseen-labels",
+         "lbl.json, line 11", "1 of 11 labels without a train document", "the first is 'new'", "--allow unseen-labels",
          "renumber the others"),
     case("label twice", "xc-json", field_of(6, target_ind=[4, 2, 4], target_rel=[1, 1, 1]),
          "trn.json, line 6", "the label 4 twice", "--allow repeated-labels"),
