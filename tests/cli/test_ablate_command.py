@@ -15,6 +15,7 @@ from tests.stages.halves import run_until
 from xc_core import artifacts
 from xc_core.chain import Workspace, reports, run_stage
 from xc_core.cli import ablate as command
+from xc_core.cli.ablate import _show
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.data.splits import VALIDATION
@@ -22,6 +23,7 @@ from xc_core.fusion import Sum, Tree
 from xc_core.infer.ablation import METRICS, Ablation
 from xc_core.infer.gathered import HeldOut
 from xc_core.metrics.evaluation import FUSION
+from xc_core.metrics.paired import PairedDifference
 from xc_core.metrics.ranking import PerDocument
 from xc_core.params import deep_merged
 from xc_core.recipes.settings import inputs_of
@@ -117,6 +119,16 @@ def test_every_score_is_left_out_by_default(xc: Xc, workspace: Workspace, monkey
             change, clear = row[name], "*" if row[name]["clear"] else ""
             assert f"{change['points']:+z.2f} [{change['low']:+z.2f}, {change['high']:+z.2f}]{clear}" in line
     assert [title.removeprefix("without ") for title in found["rows"]] == list(NAMES)
+
+
+def test_columns_are_apart_and_aligned_whatever_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = PerDocument({name: np.array([1.0]) for name in METRICS}, {name: np.ones(1) for name in METRICS})
+    wide, narrow = PairedDifference(-10.16, -10.95, -9.34), PairedDifference(0.5, 0.1, 0.9)
+    _show(whole, 3, {"without a": dict.fromkeys(METRICS, wide), "without b": dict.fromkeys(METRICS, narrow)})
+    head, _, first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.count("-10.16 [-10.95, -9.34]*  ") == 2
+    assert [head.index(f" {name} ") for name in ("P@1", "P@5")] == [first.index("-10.16") - 1, first.index("*  ") + 2]
+    assert second.index("+0.50") == first.index("-10.16")
 
 
 def test_a_row_whose_scores_cannot_rank_says_so(xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,6 @@ from xc_core.visible import counted
 
 _DIVISIONS: Final = 3
 _MOST_DIVISIONS: Final = 100
-_CELL: Final = 23
 
 
 @click.command(short_help="Show what each score adds to the fusion of a recipe.")
@@ -120,13 +119,20 @@ def _plain(changes: Mapping[str, Mapping[str, PairedDifference]]) -> dict[str, A
 
 def _show(whole: PerDocument, scores: int, changes: Mapping[str, Mapping[str, PairedDifference]]) -> None:
     """Print the figures of the whole fusion, and below them the differences of each row."""
-    titles = [f"all {counted(scores, 'score')}", *changes]
-    width, total = max(map(len, titles)) + 2, whole.total()
-    click.echo(" " * width + "".join(f"{titled(name):<{_CELL}}" for name in METRICS).rstrip())
-    click.echo(f"{titles[0]:<{width}}" + "".join(f"{total[name]:<{_CELL}.2f}" for name in METRICS).rstrip())
+    total = whole.total()
+    lines = [
+        ["", *map(titled, METRICS)],
+        [f"all {counted(scores, 'score')}", *(f"{total[name]:.2f}" for name in METRICS)],
+    ]
+    notes: dict[str, str] = {}
     for title, row in changes.items():
-        cells = [_cell(row[name]) for name in METRICS] if row else ["no score that searches, or none that is fused"]
-        click.echo(f"{title:<{width}}" + "".join(f"{cell:<{_CELL}}" for cell in cells).rstrip())
+        lines.append([title, *(_cell(row[name]) if row else "" for name in METRICS)])
+        if not row:
+            notes[title] = "no score that searches, or none that is fused"
+    widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
+    for title, *cells in lines:
+        text = "".join(f"{cell:<{width}}" for cell, width in zip(cells, widths[1:], strict=True))
+        click.echo(f"{title:<{widths[0]}}{notes.get(title, text)}".rstrip())
     click.echo("Points of percent; * clear: the interval excludes 0.")
 
 
