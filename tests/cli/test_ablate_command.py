@@ -21,7 +21,7 @@ from xc_core.data.embeddings import Embeddings
 from xc_core.data.splits import VALIDATION
 from xc_core.fusion import Sum, Tree
 from xc_core.infer.ablation import METRICS, Ablation
-from xc_core.infer.gathered import HeldOut
+from xc_core.infer.gathered import HeldOut, second_half
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.paired import PairedDifference
 from xc_core.metrics.ranking import PerDocument
@@ -217,7 +217,7 @@ def test_families_are_those_of_the_documents(workspace: Workspace, ablation: Abl
 
 
 def test_divisions_are_of_families_and_differ(ablation: Ablation) -> None:
-    halves = [ablation._second_half(number) for number in range(4)]
+    halves = [second_half(ablation.families_N, number) for number in range(4)]
     for second_N in halves:
         for family in np.unique(ablation.families_N):
             assert len(set(second_N[ablation.families_N == family])) == 1

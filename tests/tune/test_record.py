@@ -16,12 +16,12 @@ import pytest
 from tests.tune.records import study, trial
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
+from xc_core.chain.params_file import nested
 from xc_core.cli.train import changes_of
 from xc_core.errors import CorruptError, MissingError
 from xc_core.params import deep_merged
 from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord, machine, study_lock
 from xc_core.tune.report import command, note, summary, table, winner
-from xc_core.tune.space import nested
 from xc_core.tune.storage import opened
 from xc_core.tune.study import StudyLimits, _recorded, _Running
 

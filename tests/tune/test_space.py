@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from xc_core.chain.params_file import nested
 from xc_core.errors import ConfigError, MissingError
 from xc_core.params import dotted, plain, put
 from xc_core.recipes import RECIPES
-from xc_core.tune.space import Space, nested, present
+from xc_core.tune.space import Space, present
 
 
 def one(spec: Any, name: str = "classifier.table.lr") -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ from xc_core.data.tokens import store_name
 from xc_core.errors import ConfigError, MissingError, bare, nearest, shown
 from xc_core.locks import locked
 from xc_core.outside import text_of, yaml_of
-from xc_core.params import changed, dotted, option_text, plain
+from xc_core.params import changed, dotted, option_text, plain, put
 from xc_core.plugins import importing
 from xc_core.root import FILE, check_there
 
@@ -234,6 +234,14 @@ class ParamsFile:
             after = edit(before)
             if after != before:
                 artifacts.write_file(self.path.resolve(), after)  # a link stays one
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under dotted names as nested changes of a recipe."""
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        put(changes, name, value)
+    return changes
 
 
 def declaring_command(dataset: str, recipe: str, base: str, changes: dict[str, Any]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xc_core.chain.names import is_name
-from xc_core.chain.params_file import declaring_command
+from xc_core.chain.params_file import declaring_command, nested
 from xc_core.chain.registry import versioned_stages
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError
 from xc_core.manifests import MANIFEST
-from xc_core.params import KIND, dotted, plain, put
+from xc_core.params import KIND, dotted, plain
 from xc_core.root import FILE
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     for name, value in theirs.items():
         present = ours.get(name)
         if isinstance(present, dict) and isinstance(value, dict):
-            if nested := _difference(present, value):
-                changes[name] = nested
+            if deeper := _difference(present, value):
+                changes[name] = deeper
         elif name not in ours or present != value:
             changes[name] = value
     return changes
@@ -130,13 +130,6 @@ def _needed(base: str, changes: dict[str, Any], recorded: dict[str, Any]) -> dic
     flat = dotted(changes)
     for name in list(flat):
         fewer = {other: value for other, value in flat.items() if other != name}
-        if _gives(base, _nested(fewer), recorded):
+        if _gives(base, nested(fewer), recorded):
             flat = fewer
-    return _nested(flat)
-
-
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    for name, value in flat.items():
-        put(changes, name, value)
-    return changes
+    return nested(flat)

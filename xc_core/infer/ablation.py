@@ -11,10 +11,9 @@ import numpy as np
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.fusion import Fusion, Inputs, summed
-from xc_core.infer.gathered import Candidates, HeldOut, padded
+from xc_core.infer.gathered import Candidates, HeldOut, padded, second_half
 from xc_core.metrics.ranking import PerDocument, per_document
 from xc_core.scores import Scores
-from xc_core.seeds import generator
 from xc_core.shapes import F64, I64, Bool, Shortlist, among
 
 METRICS: Final = ("P_at_1", "P_at_5", "PSP_at_5")
@@ -79,15 +78,9 @@ class Ablation:
             return self._figures(gathered, gathered.rank(summed(known, inputs)))
         measured = [
             self._figures(gathered, gathered.cross_fit(known, inputs, self.weights_L, second_N))
-            for second_N in map(self._second_half, range(divisions))
+            for second_N in (second_half(self.families_N, division) for division in range(divisions))
         ]
         return PerDocument.mean(measured)
-
-    def _second_half(self, division: int) -> Bool:
-        """Mark the documents of the second half of the families: first that of the stage fusion, then drawn ones."""
-        families = int(self.families_N.max()) + 1
-        order = np.arange(families) if not division else generator(division, "ablation").permutation(families)
-        return np.asarray(order[self.families_N] % 2 == 1)
 
     def _figures(self, gathered: Candidates, ranked: Shortlist) -> PerDocument:
         return per_document(ranked, gathered.truth, self.weights_L).only(METRICS)

@@ -16,6 +16,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Fusion, Inputs, Pairs
 from xc_core.infer.ranker import candidates, distinct, values
 from xc_core.scores import FittedScore, Query
+from xc_core.seeds import generator
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist, among
 
 _BESIDE: Final = 100
@@ -186,6 +187,13 @@ class Candidates:
         """Rank the candidates that scores proposed, as in serving."""
         ids_NK = np.where(self.found_NK[rows], self.ids_NK[rows], PAD_ID).astype(np.int32)
         return fusion.rank(ids_NK, self.values_NKF[rows])
+
+
+def second_half(families_N: I64, division: int = 0) -> Bool:
+    """Mark the documents of the second half of the families (N); divisions above 0 are drawn."""
+    families = int(families_N.max()) + 1
+    order = generator(division, "ablation").permutation(families) if division else np.arange(families)
+    return np.asarray(order[families_N] % 2 == 1)
 
 
 def _at_level(part: Shortlist, level: Shortlist) -> Shortlist:

@@ -18,7 +18,7 @@ from xc_core.fusion.base import RULE, SUM
 from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
 from xc_core.infer.ablation import METRICS
-from xc_core.infer.gathered import Candidates, HeldOut
+from xc_core.infer.gathered import Candidates, HeldOut, second_half
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.ranking import PerDocument, of_each, per_document
 from xc_core.metrics.report import in_bins
@@ -176,6 +176,6 @@ def _rankings(
     ranked = {name: gathered.rank(part) for name, part in fitted.parts().items()}
     if rule.learns and families_N.max() > 0:
         ranked[FUSION] = gathered.cross_fit(
-            rule, inputs, weights_L, families_N % 2 == 1, fitted if rule.any_level() else None
+            rule, inputs, weights_L, second_half(families_N), fitted if rule.any_level() else None
         )
     return ranked

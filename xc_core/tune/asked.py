@@ -12,6 +12,7 @@ from typing import Any, Final
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.experiment import Experiment, resolve
 from xc_core.chain.fingerprints import content_hash, resolved
+from xc_core.chain.params_file import nested
 from xc_core.chain.status import depends
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import VALIDATION
@@ -22,7 +23,7 @@ from xc_core.seeds import generator
 from xc_core.tune.metric import Metric
 from xc_core.tune.one_at_a_time import single_changes
 from xc_core.tune.record import ONE_AT_A_TIME
-from xc_core.tune.space import TRIAL_STAGES, Space, nested, present
+from xc_core.tune.space import TRIAL_STAGES, Space, present
 from xc_core.tune.trial import no_validation
 
 DIGESTS: Final = ("corpus", "tokenisation", "settings and code")

@@ -7,12 +7,12 @@ import shlex
 from collections import Counter
 from typing import Any, Final
 
+from xc_core.chain.params_file import nested
 from xc_core.metrics.names import stored
 from xc_core.metrics.paired import PairedDifference
 from xc_core.params import deep_merged, dotted, option_text
 from xc_core.tune.metric import FIGURES, OBJECTIVE
 from xc_core.tune.record import StudyRecord, TrialOutcome, TrialRecord
-from xc_core.tune.space import nested
 from xc_core.visible import counted
 
 _TUNED: Final = "-tuned"

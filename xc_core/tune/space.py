@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xc_core.chain.registry import STAGES
 from xc_core.errors import ConfigError, MissingError, nearest, shown
 from xc_core.outside import text_of, yaml_of
-from xc_core.params import dotted, put
+from xc_core.params import dotted
 from xc_core.visible import counted
 
 if TYPE_CHECKING:
@@ -210,14 +210,6 @@ class Space:
     def plain(self) -> dict[str, Any]:
         """Return the content of the space file."""
         return {name: domain.plain() for name, domain in self.settings.items()}
-
-
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values under dotted names as nested changes of a recipe."""
-    changes: dict[str, Any] = {}
-    for name, value in values.items():
-        put(changes, name, value)
-    return changes
 
 
 def present(settings: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from xc_core.chain.params_file import nested
 from xc_core.chain.workspace import Workspace, working
 from xc_core.errors import BusyError, CorruptError, MissingError, MovedError, StorageError, XCError, in_words
 from xc_core.params import deep_merged
@@ -24,7 +25,7 @@ from xc_core.tune.early import early
 from xc_core.tune.limits import TimeIsUpError, count_of_killed, seconds_kept, stopped_after
 from xc_core.tune.one_at_a_time import check_base, compared, queue
 from xc_core.tune.record import SAME, StudyRecord, TrialOutcome, TrialRecord, study_folder, study_lock
-from xc_core.tune.space import TRIAL_STAGES, nested
+from xc_core.tune.space import TRIAL_STAGES
 from xc_core.tune.storage import answering, importances, opened, sampler, unreadable
 from xc_core.tune.trial import Result, Trial, forget
 
