@@ -178,6 +178,12 @@ def _advice(error: Exception, uri: str, variable: str) -> tuple[str, str, str]:
         do += "and register the packed models again (xc promote --recipe)"
         return "no whole database of", "a database of MLflow that sqlite can read", do
     if file and "unable to open database file" in str(error):
+        if file.is_dir():
+            return (
+                "a folder instead of a file for",
+                "the address of a file",
+                f"name a file in it: {variable}=sqlite:///{file}/mlflow.db",
+            )
         expected = "a file, in a folder that is there and can be written"
         return "no file that can be opened for", expected, f"make the folder {file.parent}, or fix {variable}"
     code = getattr(error, "error_code", "")

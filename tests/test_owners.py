@@ -342,6 +342,7 @@ ALLOWED = {
         "copies of registered models, of which the oldest are deleted",
     ),
     ("files asked for", "assets/database.py"): ({"exists"}, "whether MLflow's own database is there"),
+    ("files asked for", "assets/mlflow_errors.py"): ({"is_dir"}, "whether an address names a folder, which is advice"),
     ("files asked for", "assets/mlflow_internals.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
     ("files asked for", "assets/release/deleting.py"): ({"exists"}, "files of another project, which may be gone"),
     ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),

@@ -35,7 +35,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 from requests import ConnectionError as NoConnection
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from assets import database, tracking, waiting
 from assets.metadata import summary
@@ -477,7 +477,7 @@ def test_other_errors_are_not_changed() -> None:
     [
         ("http://127.0.0.1:9", "no answer from"),
         ("sqlite:///{folder}/text.db", "no whole database of"),
-        ("sqlite:///{folder}", "no file that can be opened for"),
+        ("sqlite:///{folder}", "a folder instead of a file for"),
     ],
 )
 def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
@@ -489,7 +489,19 @@ def test_a_store_that_cannot_be_opened_is_an_error_that_names_it(
     with pytest.raises(UnavailableError, match=re.escape(f"{what} MLflow at {wanted} (")) as caught:
         connect(wanted, tmp_path / "lock")
     assert ("restore" in caught.value.do) is ("text.db" in uri)
+    assert (f"=sqlite:///{tmp_path}/mlflow.db" in caught.value.do) is (wanted == f"sqlite:///{tmp_path}")
     connect(store.uri, store.lock)
+
+
+def test_a_file_that_cannot_be_opened_is_named_with_its_folder(tmp_path: Path) -> None:
+    """As in a folder without permission, which stops no administrator."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with (
+        pytest.raises(UnavailableError, match=f"no file that can be opened for MLflow at {uri}") as caught,
+        answering(uri),
+    ):
+        raise SQLAlchemyError("unable to open database file")
+    assert f"make the folder {tmp_path}, or fix MLFLOW_TRACKING_URI" in caught.value.do
 
 
 def test_postgres_in_the_form_of_some_services_is_refused_with_the_form_that_is_taken(
