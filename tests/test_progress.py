@@ -12,7 +12,7 @@ import pytest
 
 from xc_core import progress
 from xc_core.errors import CorruptError, StorageError
-from xc_core.progress import Meter, duration, listen, pace, quiet, report, report_paced, silence
+from xc_core.progress import Meter, Steps, duration, listen, pace, quiet, report, report_paced, silence
 
 
 class Clock:
@@ -134,6 +134,15 @@ def test_a_slow_step_shows_its_rate_and_the_time_left(lines: list[str], clock: C
 )
 def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_a_step_is_named_as_it_begins_once_the_work_has_lasted_a_while(lines: list[str], clock: Clock) -> None:
+    steps = Steps("fitting", 4)
+    for name in ("quick", "slow", "slower"):
+        steps.begin(name)
+        clock.now += 2.9
+    steps.begin("last")
+    assert lines == ["fitting: 3 of 4, slower", "fitting: 4 of 4, last"]
 
 
 def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clock: Clock) -> None:

@@ -106,6 +106,23 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+class Steps:
+    """Progress of work in steps that take very different times: a line as each begins.
+
+    Steps in the first 3 seconds are not named, so short work reports nothing.
+    """
+
+    def __init__(self, title: str, total: int) -> None:
+        self.title, self.total, self.done = title, total, 0
+        self._start = time.monotonic()
+
+    def begin(self, name: str) -> None:
+        """Report which step begins; the one before has ended."""
+        self.done += 1
+        if time.monotonic() - self._start >= QUIET_SECONDS:
+            report(f"{self.title}: {self.done} of {self.total}, {name}")
+
+
 class Meter:
     """Progress of one step: call ``update`` as work is done. It is shown once the step has lasted 3 seconds.
 

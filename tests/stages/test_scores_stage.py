@@ -177,3 +177,17 @@ def test_the_recall_of_documents_is_reported_and_has_no_minimum(
     figures = open_scores(copied).figures["neighbours"]
     assert f"neighbours {figures['document_recall']:.3f} (of documents)" in lines[-1]
     assert "neighbours" not in open_scores(copied).recalls
+
+
+def test_each_score_of_each_fold_is_named_as_it_is_fitted(
+    copied: Workspace, edit: Edit, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that reads words may take minutes, in which nothing was reported."""
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    built(copied, edit, INDEXED)
+    begun = [line for line in lines if line.startswith("fitting scores")]
+    parts = open_scores(copied).parts
+    names = [f"{name} of the fold {fold}" for fold in HELD for name, part in parts.items() if part.per_fold]
+    names += [f"{name} of the fold final" for name in parts]
+    assert len(names) > len(parts)
+    assert begun == [f"fitting scores: {number} of {len(names)}, {name}" for number, name in enumerate(names, start=1)]

@@ -20,7 +20,7 @@ from xc_core.data.embeddings import Embeddings
 from xc_core.data.folds import Fold
 from xc_core.data.splits import TRAIN, VALIDATION
 from xc_core.errors import ConfigError
-from xc_core.progress import working_on
+from xc_core.progress import Steps, working_on
 from xc_core.sampling import Noise
 from xc_core.scores import NewLabels, Query, Score, ScoreData, Scores, ScoresWriter
 from xc_core.scores.base import HasIndex
@@ -73,23 +73,26 @@ def run(context: Context[Mapping[str, Score]]) -> None:
     inputs = ScoreInputs(context.read(Corpus), context.read(Embeddings), context.read(LabelTables))
     writer = ScoresWriter(context.build, context.settings)
     query = _figures_query(inputs, _QUERY_DOCUMENTS)
-    for fold in inputs.tables.folds:
+    folds, parts = inputs.tables.folds, context.settings.items()
+    steps = Steps("fitting scores", sum(score.per_fold or fold.final for fold in folds for _, score in parts))
+    for fold in folds:
         data = inputs.of(fold, context)
-        for name, score in context.settings.items():
+        for name, score in parts:
             if score.per_fold or fold.final:
+                steps.begin(f"{name} of the fold {fold.name}")
                 with working_on(f"score {name}"):
                     fitted = (score if fold.final else _for_batches(score)).fit(data)
                 writer.add(fold, name, fitted)
                 if fold.final and (figures := fitted.figures(query)):
                     writer.figures[name] = figures
-    writer.finish(inputs.tables.folds)
+    writer.finish(folds)
     recalls = ", ".join(
         f"{name} {figures[figure]:.3f}{suffix}"
         for name, figures in writer.figures.items()
         for figure, suffix in (("recall", ""), ("document_recall", " (of documents)"))
         if figure in figures
     )
-    fitted_times = f" on {len(inputs.tables.folds)} folds" if len(inputs.tables.folds) > 1 else ""
+    fitted_times = f" on {len(folds)} folds" if len(folds) > 1 else ""
     context.report(f"scores: {', '.join(context.settings)} fitted{fitted_times}; search recall {recalls or '-'}")
 
 
