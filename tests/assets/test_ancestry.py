@@ -14,6 +14,7 @@ from assets.release.ancestry import Lineage, history
 from tests.conftest import make_workspace
 from xc_core.artifacts import Made, sha256_file
 from xc_core.chain import Workspace
+from xc_core.data.corpus import Corpus
 from xc_core.errors import CorruptError, MovedError, UsageError
 
 Versions = dict[int, Lineage]
@@ -211,7 +212,7 @@ def test_labels_are_added_to_the_earlier_model_by_the_code_of_the_later_version(
         table = pl.DataFrame({"uid": uids, "title": uids, "content": [""] * len(uids), "more": uids})
         return SimpleNamespace(table=lambda name: {"labels": table}[name])
 
-    monkeypatch.setattr(rebuilding.Corpus, "open", opened)
+    monkeypatch.setattr(Corpus, "open", opened)
     earlier = clone_of(tmp_path / "one", "tokens", "encoder", "classifier", "scores")
     clone = clone_of(
         tmp_path / "two", corpus={}, tokens={}, encoder={}, classifier={"extended": True}, scores={}, audit={}

@@ -344,6 +344,19 @@ def test_lineage_names_the_run(released: Released, own: Workspace, store: Store,
     assert f"MLflow run:                 {run}\n" in ended.out
 
 
+def test_a_version_that_kept_rows_of_an_unknown_one_is_shown_and_not_made_again(
+    released: Released, own: Workspace, store: Store, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = MovedError("no version with these rows", expected="one", do="train")
+    monkeypatch.setattr("assets.release.lineage.history", failing(unknown))
+    shown = xc("lineage", released.version, "--dataset", "toy")
+    assert shown.code == 0, shown.err
+    assert shown.out.endswith("made from:                  not known: no version with these rows\n")
+    again = xc("lineage", released.version, "--dataset", "toy", "--rebuild", tmp_path / "again")
+    again.refused(76, "no version with these rows", "train")
+    assert not (tmp_path / "again").exists()
+
+
 def test_a_version_outlives_its_run(
     released: Released, own: Workspace, store: Store, xc: Xc, monkeypatch: pytest.MonkeyPatch
 ) -> None:

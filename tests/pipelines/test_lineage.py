@@ -16,10 +16,11 @@ from assets.release.accepting import acceptance
 from assets.release.ancestry import Lineage
 from assets.release.deleting import delete
 from assets.release.lineage import lineage
+from assets.release.origin import ARTEFACTS
 from assets.release.promotion import promote
 from assets.release.rebuilding import _environment, _fetch_raw
 from tests import forks
-from tests.cli.conftest import Xc, entry, offered
+from tests.cli.conftest import TOY, Xc, entry, offered
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.pipelines.conftest import dvc, make_project
@@ -187,6 +188,11 @@ def test_a_refreshed_version_is_made_again_from_the_version_that_was_trained(
     assert digests(Workspace(tmp_path / "again")) == before
     first = [what[2:] for what in here if what[0] == "again-version-1"]
     assert first == [(stage,) for stage in TRAIN_STAGES[: TRAIN_STAGES.index("classifier") + 1]]
+    [record] = (path for path in project.root.rglob(ARTEFACTS) if '"refreshed": true' in path.read_text())
+    record.write_text(record.read_text().replace('"kept_from"', '"other"'))  # as releases before recorded it
+    assert "made from:                  not known: version 2, whose classifier kept " in xc("lineage", 2, *TOY).out
+    xc("lineage", 2, *TOY, "--rebuild", tmp_path / "more").refused(76, "version 2, whose classifier kept", "train")
+    assert not (tmp_path / "more").exists()
 
 
 @pytest.mark.slow
