@@ -78,6 +78,7 @@ def test_a_refresh_of_refreshed_rows_that_stayed_the_same_comes_from_the_first_v
     for _ in range(3):
         add(versions, classifier=("b", ["b"]))
     assert found(versions, versions[5]) == [1, 3, 5]
+    add(versions, classifier=("c", ["z"]))  # a newer one is no predecessor
     with pytest.raises(MovedError, match=r"no version with the classifier \(c\) that version 2 was made from"):
         found(versions, versions[2])
 
