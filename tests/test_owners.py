@@ -332,9 +332,9 @@ ALLOWED = {
     ("folders", "xc_core/planning/pilots.py"): ({"mkdir"}, "scratch workspaces of pilots, under .xc"),
     ("folders", "assets/inbox.py"): ({"mkdir", "rename"}, "moves a user's files aside; they are no artefact"),
     ("folders", "assets/database.py"): ({"rename"}, "a new database of MLflow, which is no artefact"),
-    ("folders", "assets/release/lineage.py"): (
-        {"mkdir", "copyfile"},
-        "a new clone of the project, in a folder that the user names",
+    ("folders", "assets/release/rebuilding.py"): (
+        {"mkdir", "copyfile", "rename"},
+        "a new clone of the project, in a folder that the user names, and artefacts of one that it is made from",
     ),
     ("folders", "assets/release/page.py"): ({"mkdir"}, "the files of an origin, until MLflow has copied them"),
     ("folders", "assets/release/copies.py"): (
@@ -346,7 +346,9 @@ ALLOWED = {
     ("files asked for", "assets/mlflow_internals.py"): ({"is_file"}, "whether MLflow's own database is a file here"),
     ("files asked for", "assets/release/deleting.py"): ({"exists"}, "files of another project, which may be gone"),
     ("files asked for", "assets/release/judge.py"): ({"is_dir"}, "a project may be without DVC or acceptance set"),
-    ("files asked for", "assets/release/lineage.py"): (
+    ("files asked for", "assets/release/ancestry.py"): ({"is_file"}, "what MLflow keeps of an origin; folders too"),
+    ("files asked for", "assets/release/lineage.py"): ({"exists"}, "a folder that must be new"),
+    ("files asked for", "assets/release/rebuilding.py"): (
         {"is_dir", "exists", "is_file"},
         "a clone, of which git and DVC decide what it holds",
     ),

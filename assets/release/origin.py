@@ -14,9 +14,10 @@ from ruamel.yaml import YAML
 import xc_core
 from assets import links
 from xc_core import git
-from xc_core.artifacts import read_made
+from xc_core.artifacts import Made, read_made
 from xc_core.chain import Workspace
 from xc_core.chain.extension import EXTENDED_FROM
+from xc_core.chain.kept import REFRESHED_FROM
 from xc_core.chain.registry import STAGES
 from xc_core.confidential import why_confidential
 from xc_core.errors import MissingError
@@ -26,6 +27,9 @@ FOLDER: Final = "origin"
 """Folder of these files in the MLflow run."""
 DIFF: Final = "changes.diff"
 ARTEFACTS: Final = "artefacts.json"
+KEPT_FROM: Final = "kept_from"
+"""Digests of earlier artefacts of the stage, of which this one kept parts, the oldest first. Up to 0.2.0 there are none
+for a refreshed or extended artefact."""
 _EDITED: Final = ("params.yaml", "dvc.yaml", "dvc.lock", "constraints.txt")
 """Files that runs edit, or that say what a run does; recorded whole, in git or not, unless they may hold a secret."""
 
@@ -106,8 +110,18 @@ def _artefacts(workspace: Workspace, dataset: str, recipe: str) -> dict[str, dic
             continue
         made = read_made(folder)
         facts: dict[str, object] = {"digest": digest, "fingerprint": made.fingerprint, "settings": made.settings}
-        flags = {"refreshed": made.refreshed, "extended": bool(made.facts.get(EXTENDED_FROM))}
-        artefacts[name] = facts | {fact: True for fact, holds in flags.items() if holds}
+        artefacts[name] = facts | _kept(made)
         if STAGES[name].needs_source:
             artefacts[name]["source"] = made.facts.get("source")
     return artefacts
+
+
+def _kept(made: Made) -> dict[str, object]:
+    """Return what happened to an artefact after its training, and the digests of those that it was made from.
+
+    The last one is the one that was in its place before.
+    """
+    extended_from, refreshed_from = made.facts.get(EXTENDED_FROM) or [], made.facts.get(REFRESHED_FROM)
+    kept_from = extended_from or ([refreshed_from] if refreshed_from else [])
+    facts = {"refreshed": made.refreshed, "extended": bool(extended_from), KEPT_FROM: kept_from}
+    return {fact: value for fact, value in facts.items() if value}

@@ -140,7 +140,7 @@ def _recorded_origin(client: Any, dataset: str, old: Any, artifact_root: str) ->
 
     The project may have other code, settings and data by now, from which the model cannot be made again.
     """
-    from assets.release.lineage import read
+    from assets.release.ancestry import read
 
     with temporary_folder() as scratch, suppress(CorruptError):
         files = read(client, dataset, int(old.version), scratch, artifact_root).files

@@ -18,7 +18,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 from assets import database
 from assets.release import aliases, champions, health, promotion
 from assets.release import candidate as candidates
-from assets.release.lineage import read
+from assets.release.ancestry import read
 from assets.release.origin import ARTEFACTS, FOLDER
 from assets.release.registry import Released
 from assets.release.versions import AROUND, digest_around

@@ -26,10 +26,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from assets.mlflow_internals import Alias, alias_in_sqlite
-from assets.release import aliases, champions, health, lineage, registry, repair
+from assets.release import aliases, ancestry, champions, health, rebuilding, registry, repair
 from assets.release import versions as released_versions
+from assets.release.ancestry import Lineage
 from assets.release.judge import describe
-from assets.release.lineage import Lineage
 from assets.release.origin import ARTEFACTS, DIFF, FOLDER, origin
 from assets.release.page import Page, figures, log_page
 from assets.release.registry import Candidate, Released
@@ -344,6 +344,19 @@ def test_lineage_names_the_run(released: Released, own: Workspace, store: Store,
     assert f"MLflow run:                 {run}\n" in ended.out
 
 
+def test_a_version_that_kept_rows_of_an_unknown_one_is_shown_and_not_made_again(
+    released: Released, own: Workspace, store: Store, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = MovedError("no version with these rows", expected="one", do="train")
+    monkeypatch.setattr("assets.release.lineage.history", failing(unknown))
+    shown = xc("lineage", released.version, "--dataset", "toy")
+    assert shown.code == 0, shown.err
+    assert shown.out.endswith("made from:                  not known: no version with these rows\n")
+    again = xc("lineage", released.version, "--dataset", "toy", "--rebuild", tmp_path / "again")
+    again.refused(76, "no version with these rows", "train")
+    assert not (tmp_path / "again").exists()
+
+
 def test_a_version_outlives_its_run(
     released: Released, own: Workspace, store: Store, xc: Xc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,12 +375,12 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(recorded[name])
     done: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(lineage, "_clone", lambda workspace, found, folder: folder / "sub")
+    monkeypatch.setattr(rebuilding, "_clone", lambda workspace, found, folder: folder / "sub")
     for name in ("_fetch_raw", "_run_xc", "_check_equal"):
-        monkeypatch.setattr(lineage, name, lambda *given, name=name: done.append((name, *given)))
+        monkeypatch.setattr(rebuilding, name, lambda *given, name=name: done.append((name, *given)))
     found = Lineage("toy", "ngame", 1, "run", {}, files, {"corpus": {}, "encoder": {}, "leaderboard": {}})
     again = tmp_path / "again"
-    lineage.rebuilt(Workspace(tmp_path), found, again)
+    rebuilding.rebuilt(Workspace(tmp_path), [found], again)
     held = {path.relative_to(again).as_posix(): path.read_text() for path in again.rglob("*") if path.is_file()}
     assert held == {"sub/params.yaml": "a", "sub/data/toy/raw.dvc": "b"}
     ran = [(what[1]["XC_ROOT"], *what[2:5]) for what in done if what[0] == "_run_xc"]
@@ -386,12 +399,12 @@ def test_a_rebuild_never_writes_into_the_data_of_the_project(tmp_path: Path, mon
         (folder / "data" / "toy").symlink_to(tmp_path)
         return folder
 
-    monkeypatch.setattr(lineage, "_clone", cloned)
-    monkeypatch.setattr(lineage, "_run_command", failing(AssertionError()))
+    monkeypatch.setattr(rebuilding, "_clone", cloned)
+    monkeypatch.setattr(rebuilding, "_run_command", failing(AssertionError()))
     (tmp_path / "params.yaml").touch()
     found = Lineage("toy", "ngame", 1, "run", {}, {"params.yaml": tmp_path / "params.yaml"}, {"corpus": {}})
     with pytest.raises(RefusedError, match=f"which leads by a link to {tmp_path}"):
-        lineage.rebuilt(Workspace(tmp_path), found, tmp_path / "again")
+        rebuilding.rebuilt(Workspace(tmp_path), [found], tmp_path / "again")
 
 
 @pytest.mark.parametrize("place", [".", "projects/mine"])
@@ -408,7 +421,7 @@ def test_the_project_in_a_clone_is_where_it_is_in_its_repository(
     branch = ["git", "symbolic-ref", "HEAD"]
     before = subprocess.check_output(branch, cwd=root)
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "repository" / ".git"))  # as git sets it for a hook
-    own = lineage._clone(Workspace(root), found, tmp_path / "clone")
+    own = rebuilding._clone(Workspace(root), found, tmp_path / "clone")
     assert own == tmp_path / "clone" / place
     assert (own / "recipes.yaml").read_text() == "own\n"
     assert subprocess.check_output(branch, cwd=root) == before, "HEAD of the project is where it was"
@@ -416,9 +429,9 @@ def test_the_project_in_a_clone_is_where_it_is_in_its_repository(
 
 def test_a_project_outside_git_is_the_clone_of_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Lineage("toy", "ngame", 1, "none", {"git": "abc"}, {}, {})
-    monkeypatch.setattr(lineage, "project_checkout", lambda root: Checkout("abc", tmp_path / "platform"))
-    monkeypatch.setattr(lineage, "_run_command", lambda *_: "")
-    assert lineage._clone(Workspace(tmp_path / "own"), found, tmp_path / "clone") == tmp_path / "clone"
+    monkeypatch.setattr(rebuilding, "project_checkout", lambda root: Checkout("abc", tmp_path / "platform"))
+    monkeypatch.setattr(rebuilding, "_run_command", lambda *_: "")
+    assert rebuilding._clone(Workspace(tmp_path / "own"), found, tmp_path / "clone") == tmp_path / "clone"
 
 
 @pytest.mark.parametrize("recorded", [{}, {"trn.json.gz": {"sha256": "0" * 64}}])
@@ -427,7 +440,7 @@ def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
 ) -> None:
     found = Lineage("toy", "ngame", 1, "none", {}, {}, {"corpus": {"digest": "aa", "source": recorded}})
     with pytest.raises(MissingError, match="no raw data of version 1"):
-        lineage._fetch_raw(workspace, found, tmp_path / "clone")
+        rebuilding._fetch_raw(workspace, found, tmp_path / "clone")
     assert not (tmp_path / "clone").exists()
 
 
@@ -439,24 +452,11 @@ def test_a_rebuild_of_a_model_with_label_trees_says_that_they_always_differ(
         {"final/lexical/tree0/tree0.cbor": {}} if stage == "scores" else {"final/rows.npy": {}}
     )
     found = Lineage("toy", "ngame", 1, "none", {}, {}, {stage: {"digest": "0" * 64}})
-    monkeypatch.setattr(lineage, "read_manifest", lambda _: Manifest(stage, files))
+    monkeypatch.setattr(rebuilding, "read_manifest", lambda _: Manifest(stage, files))
     with pytest.raises(MovedError, match=f"{stage} with another content") as caught:
-        lineage._check_equal(found, Workspace(tmp_path))
+        rebuilding._check_equal(found, Workspace(tmp_path), [stage])
     assert caught.value.do.endswith("and the machine, with this one")
     assert ("cannot be seeded" in caught.value.do) is (stage == "scores")
-
-
-@pytest.mark.parametrize("fact", ["refreshed", "extended", None])
-def test_a_rebuild_of_a_model_that_was_changed_after_its_training_says_that_a_training_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fact: str | None
-) -> None:
-    """It named the environment and the machine alone as what may be another."""
-    changed = {"digest": "0" * 64, fact: True} if fact else {"digest": "0" * 64}
-    found = Lineage("toy", "ngame", 1, "none", {}, {}, {"tokens": {"digest": "1" * 64}, "classifier": changed})
-    monkeypatch.setattr(lineage, "read_manifest", lambda _: Manifest("tokens", {}))
-    with pytest.raises(MovedError, match="tokens with another content") as caught:
-        lineage._check_equal(found, Workspace(tmp_path))
-    assert ("the version was refreshed or had labels added" in caught.value.do) is (fact is not None)
 
 
 @pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new"), ('5%(s) of "it\'s"', "new")])
@@ -468,7 +468,7 @@ def test_a_clone_gets_the_remotes_of_the_project_whatever_their_names(tmp_path: 
         section = f"['remote \"{remote}\"']\n    url = ../store\n    verify = true\n"
         (place / ".dvc" / "config").write_text(f"[core]\n    remote = {remote}\n{section}")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    lineage._share_remotes(own, clone)
+    rebuilding._share_remotes(own, clone)
     settings = subprocess.check_output([sys.executable, "-m", "dvc", "config", "--list"], cwd=clone, text=True)
     wanted = {f"remote.{name}.url={own / 'store'}", f"remote.{name}.verify=true", f"core.remote={name}"}
     assert {*wanted, f"cache.dir={own / '.dvc' / 'cache'}"} <= set(settings.splitlines())
@@ -490,7 +490,7 @@ def test_a_clone_gets_the_cache_of_the_project_wherever_it_is(
     asked, run = list[list[str]](), subprocess.run
     with monkeypatch.context() as counting:
         counting.setattr(subprocess, "run", lambda command, **more: asked.append(command) or run(command, **more))
-        lineage._share_remotes(own, clone)
+        rebuilding._share_remotes(own, clone)
     assert len(asked) == 1
     settings = subprocess.check_output([sys.executable, "-m", "dvc", "cache", "dir"], cwd=clone, text=True)
     assert settings.strip() == str(cache)
@@ -500,7 +500,7 @@ def test_a_clone_gets_the_cache_of_the_project_wherever_it_is(
 def test_a_damaged_origin_is_no_fault_of_xc(tmp_path: Path, content: str) -> None:
     (tmp_path / ARTEFACTS).write_text(content)
     with pytest.raises(CorruptError, match=r"an unreadable origin/artefacts\.json in the MLflow run of version 7"):
-        lineage._artefacts(tmp_path / ARTEFACTS, 7)
+        ancestry._artefacts(tmp_path / ARTEFACTS, 7)
 
 
 @pytest.mark.parametrize(("recipe", "artefacts"), [("ngame", {}), ("", {"corpus": {"source": {}}})])
@@ -512,7 +512,7 @@ def test_a_version_without_a_recorded_corpus_or_recipe_cannot_be_made_again(
     with pytest.raises(
         MissingError, match=r"no recorded origin of version 7(.|\n)+restore MLflow.s files if they were moved"
     ):
-        lineage.rebuilt(own, found, tmp_path / "again")
+        rebuilding.rebuilt(own, [found], tmp_path / "again")
 
 
 def test_mlflow_logs_no_traceback_of_what_it_raises(store: Store) -> None:
@@ -524,10 +524,10 @@ def test_a_recorded_commit_is_not_replaced_by_the_installed_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without git, or in a copy of the project without its repository, it was said that no commit is recorded."""
-    monkeypatch.setattr(lineage, "project_checkout", lambda root: Checkout("none"))
+    monkeypatch.setattr(rebuilding, "project_checkout", lambda root: Checkout("none"))
     found = Lineage("toy", "ngame", 7, "r", {"git": "0123456789" * 4}, {}, {})
     with pytest.raises(MissingError, match=r"or no git, to clone commit 012345678901 of version 7"):
-        lineage._clone(Workspace(tmp_path), found, tmp_path / "again")
+        rebuilding._clone(Workspace(tmp_path), found, tmp_path / "again")
 
 
 def test_a_commit_that_is_not_in_the_repository_is_named_before_anything_is_cloned(tmp_path: Path) -> None:
@@ -540,5 +540,5 @@ def test_a_commit_that_is_not_in_the_repository_is_named_before_anything_is_clon
         subprocess.run(["git", *command], check=True)
     found = Lineage("toy", "ngame", 7, "r", {"git": "0123456789" * 4}, {}, {})
     with pytest.raises(MissingError, match=r"no commit 012345678901 in .+home\n(.|\n)+git fetch --unshallow"):
-        lineage._clone(Workspace(home), found, tmp_path / "again")
+        rebuilding._clone(Workspace(home), found, tmp_path / "again")
     assert not (tmp_path / "again").exists()

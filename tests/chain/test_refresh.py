@@ -274,9 +274,11 @@ def test_new_data_is_refreshed_stage_by_stage_and_trained_by_a_run_without_refre
     assert states_of(copied)["model"].root == "encoder"
     with pytest.raises(MovedError, match="or add --refresh to keep the trained encoder"):
         run_stage(copied, "embeddings", "toy", "ngame")
-    trained = artifacts.verify(folder_of(copied, "encoder"))
+    trained, rows = artifacts.verify(folder_of(copied, "encoder")), copied.digest("classifier", "toy", "ngame")
     for name in NAMES[2:]:
         assert run_stage(copied, name, "toy", "ngame", refresh=True).skipped == (name == "encoder")
+        kept_from = artifacts.read_made(folder_of(copied, name)).facts.get("refreshed_from")
+        assert kept_from == (rows if name == "classifier" else None)
     assert artifacts.verify(folder_of(copied, "encoder")) == trained
     found = states_of(copied)
     kept = {name: state.why for name, state in found.items() if state.status is Status.KEPT}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,21 +11,27 @@ from typing import Any
 
 import pytest
 
-from assets.release import lineage as release
+from assets.release import rebuilding
 from assets.release.accepting import acceptance
+from assets.release.ancestry import Lineage
 from assets.release.deleting import delete
-from assets.release.lineage import Lineage, _environment, _fetch_raw, lineage
+from assets.release.lineage import lineage
+from assets.release.origin import ARTEFACTS
 from assets.release.promotion import promote
+from assets.release.rebuilding import _environment, _fetch_raw
 from tests import forks
-from tests.cli.conftest import Xc, entry, offered
+from tests.cli.conftest import TOY, Xc, entry, offered
 from tests.cli.conftest import xc as xc
 from tests.conftest import TOY_CHANGES, make_workspace
 from tests.pipelines.conftest import dvc, make_project
 from tests.unprivileged import read_only, writable
 from xc_core.artifacts import sha256_file
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.errors import MissingError, UnavailableError
 from xc_core.git import checkout, project_checkout
+from xc_core.lifecycle.add_labels import add_labels
+from xc_core.lifecycle.update import update
 from xc_core.manifests import read_manifest
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
@@ -93,6 +100,121 @@ def test_a_second_clone_makes_the_same_bytes(
     assert xc("lineage", 1, "--dataset", "toy", "--rebuild", again).code == 64, "a folder that exists"
 
 
+# versions that kept rows of earlier ones
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Let a rebuild run ``xc`` in this process, which saves the start of thirty others; return what it ran."""
+    ran: list[tuple[str, ...]] = []
+
+    def run_xc(environment: dict[str, str], root: Path, command: str, what: str, *options: str) -> None:
+        assert (environment["XC_ROOT"], options[-4:]) == (str(root), ("--dataset", "toy", "--recipe", "ngame"))
+        ran.append((root.name, command, what, *options[:-4]))
+        if command == "add-labels":
+            assert add_labels(Workspace(root), Path(what), "toy", "ngame").recipes == ["ngame"]
+        else:
+            run_stage(Workspace(root), what, "toy", "ngame", refresh="--refresh" in options)
+
+    monkeypatch.setattr(rebuilding, "_run_xc", run_xc)
+    return ran
+
+
+def with_labels(project: Workspace, *names: str) -> None:
+    """Add labels to the dataset and to the model."""
+    path = project.root.parent / f"{names[0]}.jsonl"
+    path.write_text("".join(f'{{"uid": "{name}", "title": "{name}", "content": "{name}0 grass"}}\n' for name in names))
+    assert add_labels(project, path, "toy", "ngame").labels == len(names)
+
+
+def refreshed(project: Workspace, name: str) -> None:
+    """Add documents with a new label to the dataset, and refresh the model."""
+    folder = project.root.parent / name
+    folder.mkdir()
+    rows = [{"uid": f"{name}-{i}", "text": f"{name}{i} castle0 n{i}", "labels": [name, "L1"]} for i in range(8)]
+    (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    update(project, folder, "toy")
+    for stage in TRAIN_STAGES:
+        run_stage(project, stage, "toy", "ngame", refresh=True)
+
+
+def registered(xc: Xc, project: Workspace) -> None:
+    ended = xc("promote", "--dataset", "toy", "--recipe", "ngame", "--reason", "a test of lineage")
+    assert ended.code == 0, ended.err
+    dvc(project.root, "push", "data/toy/raw.dvc")
+
+
+def lose_data(project: Workspace) -> None:
+    """Delete all raw files that the project has, so that only DVC's remote has them."""
+    for folder in (project.raw("toy"), project.root / ".dvc" / "cache", project.state / "versions"):
+        shutil.rmtree(folder)
+
+
+def digests(project: Workspace) -> dict[str, str]:
+    return {stage: project.digest(stage, "toy", "ngame") for stage in TRAIN_STAGES}
+
+
+@pytest.mark.chain
+def test_a_version_with_new_labels_is_made_again_from_the_version_that_was_trained(
+    project: Workspace, xc: Xc, tmp_path: Path, here: list[tuple[str, ...]]
+) -> None:
+    registered(xc, project)
+    with_labels(project, "meadow", "tunnel")
+    run_stage(project, "evaluation", "toy", "ngame")
+    run_stage(project, "model", "toy", "ngame")
+    registered(xc, project)
+    before = digests(project)
+    lose_data(project)
+    ended = xc("lineage", 2, "--dataset", "toy", "--rebuild", tmp_path / "again")
+    assert ended.code == 0, ended.err
+    assert "version 2 made from:        version 1, with new labels\n" in ended.out
+    assert digests(Workspace(tmp_path / "again")) == before
+    assert sorted(path.name for path in tmp_path.glob("again*")) == ["again"]
+    assert [what for what in here if what[0] == "again" and what[2] in ("classifier", "scores")] == []
+
+
+@pytest.mark.chain
+def test_a_refreshed_version_is_made_again_from_the_version_that_was_trained(
+    project: Workspace, xc: Xc, tmp_path: Path, here: list[tuple[str, ...]]
+) -> None:
+    registered(xc, project)
+    refreshed(project, "meadow")
+    registered(xc, project)
+    before = digests(project)
+    lose_data(project)
+    ended = xc("lineage", 2, "--dataset", "toy", "--rebuild", tmp_path / "again")
+    assert ended.code == 0, ended.err
+    assert "version 2 made from:        version 1, refreshed\n" in ended.out
+    assert digests(Workspace(tmp_path / "again")) == before
+    first = [what[2:] for what in here if what[0] == "again-version-1"]
+    assert first == [(stage,) for stage in TRAIN_STAGES[: TRAIN_STAGES.index("classifier") + 1]]
+    [record] = (path for path in project.root.rglob(ARTEFACTS) if '"refreshed": true' in path.read_text())
+    record.write_text(record.read_text().replace('"kept_from"', '"other"'))  # as releases before recorded it
+    assert "made from:                  not known: version 2, whose classifier kept " in xc("lineage", 2, *TOY).out
+    xc("lineage", 2, *TOY, "--rebuild", tmp_path / "more").refused(76, "version 2, whose classifier kept", "train")
+    assert not (tmp_path / "more").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.chain
+@pytest.mark.timeout(1800)
+def test_a_second_clone_repeats_all_steps_to_the_same_bytes(project: Workspace, xc: Xc, tmp_path: Path) -> None:
+    """A training, new labels, a refresh with new documents: each with the data of then, which only DVC's remote has."""
+    registered(xc, project)
+    with_labels(project, "tunnel")
+    registered(xc, project)
+    refreshed(project, "meadow")
+    registered(xc, project)
+    before = digests(project)
+    lose_data(project)
+    ended = xc("lineage", 3, "--dataset", "toy", "--rebuild", tmp_path / "again")
+    assert ended.code == 0, ended.err
+    assert "version 3 made from:        version 2, refreshed\n" in ended.out
+    assert "version 2 made from:        version 1, with new labels\n" in ended.out
+    assert ended.out.endswith(f"{tmp_path / 'again'}: the same content as version 3\n")
+    assert digests(Workspace(tmp_path / "again")) == before
+
+
 def test_a_rebuild_finds_plug_ins_where_they_are_and_those_of_the_repository_in_the_clone(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +255,7 @@ def test_large_files_that_are_there_are_hashed_once_and_those_of_the_project_are
     files = {path.name: {"sha256": sha256_file(path)} for path in project.raw("toy").iterdir()}
     shutil.copytree(project.raw("toy"), raw)
     hashed: list[Path] = []
-    monkeypatch.setattr(release, "sha256_file", lambda path: hashed.append(path) or sha256_file(path))
+    monkeypatch.setattr(rebuilding, "sha256_file", lambda path: hashed.append(path) or sha256_file(path))
     _fetch_raw(project, Lineage("toy", "ngame", 1, "", {}, {}, {"corpus": {"source": files}}), tmp_path / "again")
     assert sorted(hashed) == sorted(raw.iterdir())
 
@@ -212,7 +334,9 @@ def test_a_rebuild_clones_a_commit_that_no_branch_of_a_shallow_clone_leads_to(
     git(folder, "clone", "-q", "--depth=1", f"file://{repository}", "project")
     project, commit = folder / "project", git(repository, "rev-parse", "HEAD")
     git(project, "-c", "user.name=Ada", "-c", "user.email=a@b.c", "commit", "-q", "--amend", "-m", "other")
-    own = release._clone(Workspace(project), Lineage("toy", "ngame", 1, "", {"git": commit}, {}, {}), folder / "again")
+    own = rebuilding._clone(
+        Workspace(project), Lineage("toy", "ngame", 1, "", {"git": commit}, {}, {}), folder / "again"
+    )
     assert checkout(own).commit == commit
     assert (own / "a.txt").read_text() == "one\n"
 

@@ -80,7 +80,7 @@ def _rounded_up_percent(share: float) -> float:
 
 def next_number(workspace: Workspace, dataset: str) -> int:
     """Return the number of the next change of a dataset, from 1: one that no entry and no kept version has."""
-    paths = (*_entry_files(workspace.home(dataset) / CHANGES), *_version_folders(workspace, dataset))
+    paths = (*_entry_files(workspace.home(dataset) / CHANGES), *kept_versions(workspace, dataset))
     return 1 + max((int(path.stem) for path in paths), default=0)
 
 
@@ -260,12 +260,12 @@ def keep(workspace: Workspace, dataset: str, number: int) -> Path:
 
 def prune(workspace: Workspace, dataset: str, keep: int) -> None:
     """Delete all kept versions but the last ``keep``."""
-    folders = _version_folders(workspace, dataset)
+    folders = kept_versions(workspace, dataset)
     for folder in folders[: max(len(folders) - keep, 0)]:
         drop(folder)
 
 
-def _version_folders(workspace: Workspace, dataset: str) -> list[Path]:
-    """Return the folders of kept versions, the oldest first."""
+def kept_versions(workspace: Workspace, dataset: str) -> list[Path]:
+    """Return the folders with the raw files before each of the last changes of a dataset, the oldest first."""
     folders = (workspace.state / VERSIONS / dataset).glob("[0-9]*")
     return sorted((folder for folder in folders if folder.name.isdecimal()), key=lambda folder: int(folder.name))

@@ -17,6 +17,8 @@ REFRESHED: Final = "classifier"
 """The stage with a refresh of its own: it keeps trained rows. The stages around it only accept the older encoder."""
 TRAINED: Final = ("encoder", REFRESHED)
 """The stages whose older artefact a refresh keeps."""
+REFRESHED_FROM: Final = "refreshed_from"
+"""Fact of a refreshed artefact: the digest of the one whose rows it keeps."""
 
 
 def untrained(workspace: Workspace, dataset: str, recipe: str) -> str | None:

@@ -21,7 +21,7 @@ from xc_core.chain.costs import forget_peak_memory, machine, machines, peak_memo
 from xc_core.chain.dataset import Partition
 from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
 from xc_core.chain.fingerprints import differing, fingerprint, input_folder, inputs, write_settings
-from xc_core.chain.kept import REFRESHED, TRAINED, check_trained, check_training, check_unseen
+from xc_core.chain.kept import REFRESHED, REFRESHED_FROM, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.registry import STAGES, Stage, find_stage, versioned_stages
 from xc_core.chain.status import State, Status, depends, states
 from xc_core.chain.workspace import Workspace, working
@@ -162,7 +162,14 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
             check_training(job.workspace, job.stage, job.partition, digests)
         if job.extend:
             check_extendable(job.workspace, job.stage, job.partition, digests)
-        return _build_artefact(job, digests, world, extended_from=predecessors(job.folder) if job.extend else [])
+        return _build_artefact(job, digests, world, _kept_from(job))
+
+
+def _kept_from(job: _Job) -> dict[str, Any]:
+    """Return the fact that says which artefacts a refresh or an extension is made from; none for other runs."""
+    if job.extend:
+        return {EXTENDED_FROM: predecessors(job.folder)}
+    return {REFRESHED_FROM: manifests.read_manifest(job.folder).digest()} if job.function == "refresh" else {}
 
 
 def _follow(job: _Job, world: World) -> Ran:
@@ -221,8 +228,8 @@ def _out_of_date_error(job: _Job, root: State) -> MovedError:
     )
 
 
-def _build_artefact(job: _Job, digests: dict[str, str], world: World, *, extended_from: list[str]) -> Ran:
-    """Build the artefact; ``extended_from`` are the digests of those that it extends, the oldest first."""
+def _build_artefact(job: _Job, digests: dict[str, str], world: World, kept_from: dict[str, Any]) -> Ran:
+    """Build the artefact, with the fact ``kept_from`` in its record."""
     start, cpu_start = time.monotonic(), time.process_time()
     costs: dict[str, float] = {}
     give_back()
@@ -240,7 +247,7 @@ def _build_artefact(job: _Job, digests: dict[str, str], world: World, *, extende
         _check_unmoved(job, digests)
         # `dvc checkout` may have put files of other settings back meanwhile, which DVC would record with this artefact
         write_settings(job.workspace, job.workspace.params.partition(*job.partition.key))
-        build.facts |= {EXTENDED_FROM: extended_from} if extended_from else {}
+        build.facts |= kept_from
         facts = dict(build.facts)
     seconds = time.monotonic() - start
     cpu_seconds = time.process_time() - cpu_start

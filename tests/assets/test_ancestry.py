@@ -1,0 +1,236 @@
+"""Versions that kept parts of earlier ones: which one a version was made from, and what is recorded of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from assets.release import ancestry, origin, rebuilding
+from assets.release.ancestry import Lineage, history
+from tests.conftest import make_workspace
+from xc_core.artifacts import Made, sha256_file
+from xc_core.chain import Workspace
+from xc_core.data.corpus import Corpus
+from xc_core.errors import CorruptError, MovedError, UsageError
+
+Versions = dict[int, Lineage]
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> Versions:
+    """Registered versions of toy by their numbers; one that is None is damaged."""
+    known: Versions = {}
+
+    def read(_: Any, dataset: str, number: int, scratch: Path, artifact_root: str) -> Lineage:
+        assert (dataset, scratch, artifact_root) == ("toy", Path("scratch") / str(number), "root")
+        if not known[number].artefacts:
+            raise CorruptError("damage", expected="none", do="nothing")
+        return known[number]
+
+    monkeypatch.setattr(ancestry, "read", read)
+    return known
+
+
+def add(versions: Versions, recipe: str = "ngame", **artefacts: Any) -> Lineage:
+    """Register a version: of each stage its digest, and what it kept parts of."""
+    number, facts = len(versions) + 1, dict[str, Any]()
+    for stage, (digest, *more) in artefacts.items():
+        facts[stage] = {
+            "digest": digest,
+            **({"refreshed" if stage == "classifier" else "extended": True} if more else {}),
+        }
+        facts[stage] |= {"kept_from": more[0]} if more and more[0] else {}
+    versions[number] = Lineage("toy", recipe, number, "", {}, {}, facts)
+    return versions[number]
+
+
+def found(versions: Versions, record: Lineage) -> list[int]:
+    registry = [SimpleNamespace(version=str(number)) for number in versions]
+    client = SimpleNamespace(search_model_versions=lambda query: registry if query == "name = 'xc-toy'" else [])
+    return [one.version for one in history(client, record, Path("scratch"), "root")]
+
+
+def test_a_trained_version_comes_from_no_other(versions: Versions) -> None:
+    assert found(versions, add(versions, classifier=("a",))) == [1]
+    assert found(versions, add(versions, tokens=("b", ["a"]), classifier=("a",))) == [2], "tokens are not trained"
+
+
+def test_a_refreshed_version_comes_from_the_newest_trained_one_with_its_rows(versions: Versions) -> None:
+    add(versions, classifier=("a",))
+    add(versions, classifier=("a",), fusion=("f",))
+    add(versions, classifier=("b",))
+    add(versions, "house", classifier=("a",))
+    add(versions)
+    add(versions, classifier=("a", ["a"]))
+    assert found(versions, add(versions, classifier=("a", ["a"]))) == [2, 7]
+
+
+def test_a_refresh_of_refreshed_rows_that_stayed_the_same_comes_from_the_first_version_with_them(
+    versions: Versions,
+) -> None:
+    add(versions, classifier=("a",))
+    add(versions, classifier=("c", ["c"]))
+    add(versions, classifier=("b", ["a"]))
+    for _ in range(3):
+        add(versions, classifier=("b", ["b"]))
+    assert found(versions, versions[5]) == [1, 3, 5]
+    add(versions, classifier=("c", ["z"]))  # a newer one is no predecessor
+    with pytest.raises(MovedError, match=r"no version with the classifier \(c\) that version 2 was made from"):
+        found(versions, versions[2])
+
+
+def test_a_version_with_new_labels_comes_from_one_with_all_that_they_were_added_to(versions: Versions) -> None:
+    add(versions, tokens=("t",), classifier=("a",), scores=("s",))
+    add(versions, tokens=("t",), classifier=("a",), scores=("r",))
+    record = add(versions, tokens=("v", ["t", "u"]), classifier=("b", ["a"]), scores=("x", ["w", "s"]))
+    assert found(versions, record) == [1, 3]
+    del versions[1]
+    with pytest.raises(
+        MovedError, match=r"^found no version with the scores \(s\) that version 3 was made from"
+    ) as caught:
+        found(versions, record)
+    assert "register a model before each xc update, xc add-labels and refresh" in caught.value.do
+
+
+def test_labels_that_came_in_two_steps_are_no_single_step(versions: Versions) -> None:
+    add(versions, classifier=("a",))
+    with pytest.raises(MovedError, match=r"no version with the classifier \(b\)"):
+        found(versions, add(versions, classifier=("c", ["a", "b"])))
+
+
+def test_tokens_that_a_refresh_left_as_they_were_are_those_of_the_earlier_version(versions: Versions) -> None:
+    add(versions, tokens=("t",), classifier=("a",))
+    add(versions, tokens=("u", ["t"]), classifier=("b", ["a"]))
+    assert found(versions, add(versions, tokens=("u", ["t"]), classifier=("c", ["b"]))) == [1, 2, 3]
+
+
+def test_a_version_of_an_earlier_release_does_not_record_it(versions: Versions) -> None:
+    add(versions, classifier=("a",))
+    with pytest.raises(MovedError, match="version 2, whose classifier kept parts of an earlier one") as caught:
+        found(versions, add(versions, classifier=("b", [])))
+    assert "releases up to 0.2.0 made none" in caught.value.expected
+    with pytest.raises(MovedError, match="version 3, whose scores kept parts"):
+        found(versions, add(versions, classifier=("b", ["a"]), scores=("s", [])))
+
+
+@pytest.mark.parametrize(
+    ("made", "recorded"),
+    [
+        (Made(), {}),
+        (Made(refreshed=True), {"refreshed": True}),
+        (Made(refreshed=True, facts={"refreshed_from": "a"}), {"refreshed": True, "kept_from": ["a"]}),
+        (Made(facts={"extended_from": ["a", "b"]}), {"extended": True, "kept_from": ["a", "b"]}),
+        (
+            Made(refreshed=True, facts={"extended_from": ["a"]}),
+            {"refreshed": True, "extended": True, "kept_from": ["a"]},
+        ),
+    ],
+)
+def test_the_origin_of_a_version_says_what_its_artefacts_kept_parts_of(made: Made, recorded: dict[str, Any]) -> None:
+    assert origin._kept(made) == recorded
+
+
+def test_nothing_is_cloned_if_the_folder_of_an_earlier_version_exists(tmp_path: Path) -> None:
+    (tmp_path / "again-version-1").mkdir()
+    files, artefacts = {"params.yaml": tmp_path}, {"corpus": {}, "classifier": {}}
+    chain = [Lineage("toy", "ngame", number, "", {}, files, artefacts) for number in (1, 2)]
+    with pytest.raises(UsageError, match=r"^found \S+/again-version-1, which exists"):
+        rebuilding.rebuilt(Workspace(tmp_path), chain, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_raw_data_that_a_later_change_replaced_is_copied_from_the_version_that_the_project_kept(tmp_path: Path) -> None:
+    project, folder = make_workspace(tmp_path / "project"), tmp_path / "again"
+    raw = project.raw("toy")
+    files = {path.name: {"sha256": sha256_file(path)} for path in raw.iterdir()}
+    kept = project.state / "versions" / "toy" / "0003"
+    kept.parent.mkdir(parents=True)
+    raw.rename(kept)
+    raw.mkdir()
+    (raw / "lbl.json.gz").write_bytes(b"other")
+    record = Lineage("toy", "ngame", 1, "", {}, {}, {"corpus": {"source": files}})
+    rebuilding._fetch_raw(project, record, folder)
+    assert {path.name: {"sha256": sha256_file(path)} for path in (folder / "data/toy/raw").iterdir()} == files
+
+
+# what a version takes over from the clone of an earlier one
+
+Ran = list[tuple[str, ...]]
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """The commands of ``xc`` that a rebuild runs: whose code, in which project, and what."""
+    commands: Ran = []
+
+    def run_xc(environment: dict[str, str], root: Path, *arguments: str) -> None:
+        assert environment["XC_ROOT"] == str(root) and arguments[-4:] == ("--dataset", "toy", "--recipe", "ngame")
+        commands.append((environment["CODE"], root.name, *arguments[:-4]))
+
+    monkeypatch.setattr(rebuilding, "_run_xc", run_xc)
+    monkeypatch.setattr(rebuilding, "_check_equal", lambda *_: None)
+    return commands
+
+
+def clone_of(folder: Path, *made: str, **artefacts: dict[str, Any]) -> rebuilding._Clone:
+    """Return the clone of a version, with the folders of these stages."""
+    project = Workspace(folder)
+    for stage in made:
+        project.folder(stage, "toy", "ngame").mkdir(parents=True)
+    return rebuilding._Clone(Lineage("toy", "ngame", 1, "", {}, {}, artefacts), folder, project, {"CODE": folder.name})
+
+
+def stages_in(clone: rebuilding._Clone) -> list[str]:
+    return [stage for stage in ("tokens", "encoder", "classifier", "scores") if clone.artefact(stage).is_dir()]
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_a_refresh_takes_over_encoder_and_rows_and_tokens_only_if_labels_were_added_to_them(
+    tmp_path: Path, ran: Ran, extended: bool
+) -> None:
+    earlier = clone_of(tmp_path / "one", "tokens", "encoder", "classifier", "scores")
+    artefacts = {"tokens": {"extended": extended}, "encoder": {}, "classifier": {"refreshed": True}, "scores": {}}
+    clone = clone_of(tmp_path / "two", **artefacts)
+    rebuilding._take_over(earlier, clone)
+    assert stages_in(clone) == [*(["tokens"] if extended else []), "encoder", "classifier"]
+    assert "scores" in stages_in(earlier)
+    rebuilding._run_stages(clone, list(artefacts), keep=True)
+    run = [stage for stage in artefacts if stage != "tokens" or not extended]
+    assert ran == [("two", "two", "run", stage, "--refresh") for stage in run]
+
+
+def test_labels_are_added_to_the_earlier_model_by_the_code_of_the_later_version(
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = {"one": ["b", "a"], "two": ["b", "a", "z", "y"]}
+
+    def opened(folder: Path) -> Any:
+        uids = labels[folder.parts[-4]]
+        table = pl.DataFrame({"uid": uids, "title": uids, "content": [""] * len(uids), "more": uids})
+        return SimpleNamespace(table=lambda name: {"labels": table}[name])
+
+    monkeypatch.setattr(Corpus, "open", opened)
+    earlier = clone_of(tmp_path / "one", "tokens", "encoder", "classifier", "scores")
+    clone = clone_of(
+        tmp_path / "two", corpus={}, tokens={}, encoder={}, classifier={"extended": True}, scores={}, audit={}
+    )
+    rebuilding._take_over(earlier, clone)
+    path = tmp_path / "one" / "new-labels.parquet"
+    assert ran == [("two", "two", "run", "corpus"), ("two", "one", "add-labels", str(path))]
+    assert pl.read_parquet(path).rows() == [("z", "z", ""), ("y", "y", "")]
+    assert stages_in(clone) == ["tokens", "encoder", "classifier", "scores"]
+
+
+def test_a_trained_version_runs_all_stages_and_one_before_a_refresh_those_of_its_rows(tmp_path: Path, ran: Ran) -> None:
+    stages: dict[str, Any] = {stage: {} for stage in ("corpus", "tokens", "classifier", "scores")}
+    trained = clone_of(tmp_path / "one", **stages | {"tokens": {"extended": True}})
+    labels = clone_of(tmp_path / "two", **stages | {"classifier": {"extended": True, "refreshed": True}})
+    refreshed = clone_of(tmp_path / "three", **stages | {"classifier": {"refreshed": True}})
+    rebuilding._run_stages(trained, ["tokens"], keep=False)
+    assert ran == [("one", "one", "run", "tokens")]
+    for chain, needed in (([trained, labels], stages), ([trained, refreshed], list(stages)[:3]), ([trained], stages)):
+        assert rebuilding._needed([clone.record for clone in chain], 0) == list(needed)
