@@ -278,7 +278,12 @@ def test_the_stage_fusion_and_the_ablation_gather_by_the_same_code() -> None:
 
 
 def test_the_scores_of_one_fold_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    held_out = [HeldOut(fold, np.arange(2), LabelMatrix.from_pairs(np.zeros(0, int), np.zeros(0, int), (2, 3)), np.zeros(3, bool)) for fold in "abc"]
+    held_out = [
+        HeldOut(
+            fold, np.arange(2), LabelMatrix.from_pairs(np.zeros(0, int), np.zeros(0, int), (2, 3)), np.zeros(3, bool)
+        )
+        for fold in "abc"
+    ]
     opened: list[weakref.ref[Numbers]] = []
 
     class Folds:
@@ -289,8 +294,8 @@ def test_the_scores_of_one_fold_are_in_memory_at_a_time(monkeypatch: pytest.Monk
             return {"near": score}
 
     monkeypatch.setattr(Candidates, "of", lambda held_out, corpus, query, scores, k: held_out.fold)
-    embeddings = SimpleNamespace(documents_ND=np.ones((2, 1), np.float32))
+    corpus, embeddings = SimpleNamespace(texts_of=list), SimpleNamespace(documents_ND=np.ones((2, 1), np.float32))
     found = module.gather_each(
-        held_out, cast(Any, None), cast(Any, embeddings), cast(Any, Folds()), 5, lambda part, fitted, query: part
+        held_out, cast(Any, corpus), cast(Any, embeddings), cast(Any, Folds()), 5, lambda part, fitted, query: part
     )
     assert found == ["a", "b", "c"] and len(opened) == 3

@@ -200,7 +200,7 @@ def gather_each(
 ) -> list[T]:
     """Gather the candidates of each fold's documents, about ``k`` of each score; return what ``read`` makes of them.
 
-    ``read`` also gets the scores of the fold and the query, which keeps their searches. One fold is in memory at a time.
+    ``read`` also gets the scores of the fold and the query, which keeps their searches. One fold is in memory at once.
     """
 
     def gathered(subset: HeldOut) -> T:
