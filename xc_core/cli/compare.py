@@ -65,7 +65,7 @@ def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> Non
             click.echo(note, err=True)
         if not set(RECALL.values()) <= measured.num.keys():
             remedy = f"make it again: xc run {stage} --dataset {dataset} --recipe {recipe} --force"
-            gap = f"the {stage} of {recipe} has no figures of head, torso and tail labels"
+            gap = f"the stage {stage} of {recipe} has no figures of head, torso and tail labels"
             click.echo(f"note: {gap}; {remedy}", err=True)
     if as_json:
         head = {"dataset": dataset, "ours": ours, "theirs": theirs, "on": on, "documents": len(figures[0])}
