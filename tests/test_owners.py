@@ -269,7 +269,14 @@ ALLOWED = {
         {"json.dumps"},
         "a digest, and rows of a table whose scores are finite (infer.ranker)",
     ),
-    ("private names", "assets/dagster_internals.py"): ({"dagster._core.events.RunFailureReason"}, "its owner"),
+    ("private names", "assets/dagster_internals.py"): (
+        {
+            "dagster._core.events.RunFailureReason",
+            "dagster._core.errors.DagsterUserCodeProcessError",
+            "dagster._utils.error.SerializableErrorInfo",
+        },
+        "its owner",
+    ),
     ("private names", "pipelines/launcher.py"): (
         {"_instance", *(f"dagster._core.launcher.{name}" for name in LAUNCHER)},
         "a launcher of one's own has no public base in Dagster",
