@@ -11,7 +11,7 @@ from typing import Any, Final
 import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._core.events import RunFailureReason
-from dagster._utils.error import SerializableErrorInfo
+from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # imported there, defined elsewhere
 
 PARTITION: Final = "dagster/partition"
 """Run tag: the key of the partition."""
@@ -57,7 +57,7 @@ class CancelledError(dg.DagsterExecutionInterruptedError, DagsterUserCodeProcess
     def __init__(self, message: str) -> None:
         """Take the message that Dagster shows."""
         shown = SerializableErrorInfo(message=message, stack=[], cls_name=None)
-        super().__init__(message, user_code_process_error_infos=[shown])
+        super().__init__(message, user_code_process_error_infos=[shown])  # type: ignore[no-untyped-call]
 
 
 def size_pool(instance: dg.DagsterInstance, pool: str, places: int) -> None:
