@@ -771,3 +771,9 @@ def test_documents_beside_an_empty_file_are_known_by_their_uids(
     assert "without uids" not in ended.err
     documents = open_corpus(workspace).table("documents")
     assert documents.filter(documents["uid"] == "train-0")["title"].to_list() == ["a corrected text"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for name in ("train.jsonl", "test.jsonl"):
+        (empty / name).write_bytes(b"")
+    ended = xc("update", empty, "--dataset", "toy")
+    assert ended.code == 0 and "there is no document in the new files, and no label that toy lacks" in ended.err
