@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import dagster as dg
+from dagster._core.errors import DagsterUserCodeProcessError
 from dagster._core.events import RunFailureReason
+from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # imported there, defined elsewhere
 
 PARTITION: Final = "dagster/partition"
 """Run tag: the key of the partition."""
@@ -43,6 +45,19 @@ def was_interrupted(event: dg.DagsterEvent) -> bool:
     """Return True for the failure of a run or step that was stopped by Ctrl-C or SIGTERM."""
     data: Any = event.event_specific_data
     return getattr(data, "failure_reason", None) is RunFailureReason.UNEXPECTED_TERMINATION
+
+
+class CancelledError(dg.DagsterExecutionInterruptedError, DagsterUserCodeProcessError):
+    """The interrupt of a cancelled run, of which Dagster shows the message alone.
+
+    Of a plain interrupt it shows the stack, of its own code. Of an error that came from another process it shows what
+    that process reported, which here has no stack.
+    """
+
+    def __init__(self, message: str) -> None:
+        """Take the message that Dagster shows."""
+        shown = SerializableErrorInfo(message=message, stack=[], cls_name=None)
+        super().__init__(message, user_code_process_error_infos=[shown])  # type: ignore[no-untyped-call]
 
 
 def size_pool(instance: dg.DagsterInstance, pool: str, places: int) -> None:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import dagster as dg
 
+from assets import links
 from xc_core.artifacts import Made
 from xc_core.manifests import pictures, read_manifest
 from xc_core.metrics.names import titled
 from xc_core.params import dotted
+from xc_core.visible import cut
 
 _HIDDEN: Final = frozenset({"source", "metrics", "theorem1", "validation", "figures", "test", "max_drop"})
 _LARGEST_PICTURE: Final = 400_000
 """Largest picture, in bytes, that is stored in an event; of a larger one only the path is stored."""
 _PICTURE: Final = ".png"
+_BREAKS: Final = re.compile(r"[/?-]")
+"""Characters of an address behind which a browser may begin a new line."""
+_WIDEST: Final = 40
+"""Characters without a break that fit into the panel of metadata."""
 
 
 @dataclass
@@ -107,5 +114,14 @@ def figure(value: float | None) -> str:
 
 
 def link(address: str | None, otherwise: str) -> dg.MetadataValue[Any]:
-    """Return a link, or a text if the address is not known."""
-    return dg.MetadataValue.text(otherwise) if address is None else dg.MetadataValue.url(address)
+    """Return a link, or a text if the address is not known.
+
+    Dagster shows a link as its address, and a browser breaks that only at some marks. With a longer part, such as the
+    name of a host, the table would be wider than its panel. Then ``otherwise`` is shown, as a link in Markdown, which
+    opens in the same tab.
+    """
+    if address is None:
+        return dg.MetadataValue.text(otherwise)
+    if max(map(len, _BREAKS.split(address))) <= _WIDEST:
+        return dg.MetadataValue.url(address)
+    return dg.MetadataValue.md(links.markdown(cut(PurePath(otherwise).name, _WIDEST), address))

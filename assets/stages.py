@@ -12,6 +12,7 @@ import dagster as dg
 from assets import inbox, links, staleness
 from assets.cards import POOL
 from assets.checks import GATE
+from assets.dagster_internals import CancelledError
 from assets.metadata import Shown, link, plots, summary
 from assets.partitions import partitions_of, split_key
 from assets.processes import ProcessFailedError, StageProcesses
@@ -122,17 +123,27 @@ def retry_seconds() -> float:
 def _retrying(context: dg.AssetExecutionContext) -> Iterator[None]:
     """Ask Dagster for one retry if the process was lost or a service does not answer, but never in a cancelled run.
 
-    A retry policy of the asset would retry a cancelled run too: Dagster applies it to interrupts.
+    A retry policy of the asset would retry a cancelled run too: Dagster applies it to interrupts. The interrupt of a
+    cancelled run is shown without the stack of Dagster's code.
     """
     try:
         yield
+    except dg.DagsterExecutionInterruptedError as interrupt:
+        if _is_cancelled(context):
+            raise CancelledError("The run was cancelled, and the process of this stage was stopped.") from interrupt
+        raise
     except (dg.Failure, UnavailableError) as error:
         if isinstance(error, dg.Failure) and not error.allow_retries:
             raise
-        run = context.instance.get_run_by_id(context.run_id)
-        if run is None or run.status in _CANCELLED:
+        if _is_cancelled(context):
             raise dg.Failure(str(error), allow_retries=False) from error
         raise dg.RetryRequested(max_retries=_RETRIES, seconds_to_wait=retry_seconds()) from error
+
+
+def _is_cancelled(context: dg.AssetExecutionContext) -> bool:
+    """Return True if somebody cancelled the run of a stage, or deleted it."""
+    run = context.instance.get_run_by_id(context.run_id)
+    return run is None or run.status in _CANCELLED
 
 
 def _check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xc_core.artifacts import Made
-from xc_core.canonical import canonical, finite
+from xc_core.canonical import canonical, finite, line
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -32,6 +32,7 @@ def without_nonfinite(content: Any) -> Any:
 @settings(max_examples=60, deadline=None)
 def test_any_content_reads_back_with_null_for_what_is_not_finite(content: Any) -> None:
     assert json.loads(canonical(content)) == finite(content) == without_nonfinite(content)
+    assert json.loads(line(content)) == finite(content)
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4))
@@ -52,3 +53,9 @@ def test_the_bytes_are_pinned() -> None:
     assert canonical({"b": (1, 2.5), "a": "ä", "c": float("nan")}) == (
         '{\n "a": "ä",\n "b": [\n  1,\n  2.5\n ],\n "c": null\n}\n'
     )
+
+
+def test_a_line_keeps_the_order_of_its_keys_and_has_escapes_for_an_output_without_unicode() -> None:
+    content = {"b": float("inf"), "a": ["ä", (1, float("nan"))]}
+    assert line(content) == '{"b": null, "a": ["\\u00e4", [1, null]]}'
+    assert line(content, ascii_only=False) == '{"b": null, "a": ["ä", [1, null]]}'

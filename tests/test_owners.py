@@ -153,6 +153,11 @@ def asks_for_files(module: str) -> set[str]:
     return {func.attr for func in called if func.attr in methods} if is_above_artefacts(module) else set()
 
 
+def prints_json(module: str) -> set[str]:
+    """JSON that a command writes without xc_core.canonical, which has null for a number that is not finite."""
+    return {name for name, _ in calls(module) if name == "json.dumps"} if is_under_cli(module) else set()
+
+
 def knows_dagster(module: str) -> set[str]:
     """What Dagster does not document: its tags and own jobs, its storages, the error of its package for Postgres."""
     texts = {node.value for node in nodes(module) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
@@ -218,6 +223,11 @@ def decides_by_words(module: str) -> set[str]:
     }
 
 
+def is_under_cli(module: str) -> bool:
+    """True for commands, and for code that is tried on the rules."""
+    return not module.startswith(("xc_core/", "assets/", "pipelines/")) or module.startswith("xc_core/cli/")
+
+
 def is_above_artefacts(module: str) -> bool:
     """True for code that reads artefacts through their types: the stages, and all that is above xc_core."""
     return not module.startswith("xc_core/") or module.startswith("xc_core/stages/")
@@ -241,6 +251,7 @@ RULES = {
     "shell": Rule(reaches_a_shell),
     "file names": Rule(joins_file_names),
     "files asked for": Rule(asks_for_files),
+    "printed JSON": Rule(prints_json),
     "Dagster": Rule(knows_dagster, "assets/dagster_internals.py"),
     "MLflow": Rule(knows_mlflow, "assets/mlflow_internals.py"),
     "DVC": Rule(knows_dvc, "assets/resources.py"),
@@ -254,7 +265,18 @@ ALLOWED = {
         {"mlflow.note.content", "mlflow.parentRunId", "mlflow.experimentKind", "mlflow.data.context"},
         "the tags of runs and experiments",
     ),
-    ("private names", "assets/dagster_internals.py"): ({"dagster._core.events.RunFailureReason"}, "its owner"),
+    ("printed JSON", "xc_core/cli/predict_files.py"): (
+        {"json.dumps"},
+        "a digest, and rows of a table whose scores are finite (infer.ranker)",
+    ),
+    ("private names", "assets/dagster_internals.py"): (
+        {
+            "dagster._core.events.RunFailureReason",
+            "dagster._core.errors.DagsterUserCodeProcessError",
+            "dagster._utils.error.SerializableErrorInfo",
+        },
+        "its owner",
+    ),
     ("private names", "pipelines/launcher.py"): (
         {"_instance", *(f"dagster._core.launcher.{name}" for name in LAUNCHER)},
         "a launcher of one's own has no public base in Dagster",
@@ -415,6 +437,7 @@ SINS = {
     "shell": ["import os\nos.system('ls')", "import subprocess\nsubprocess.run(text, shell=True)"],
     "file names": ["folder / 'rows.npy'", "(root / name) / 'facts.json'"],
     "files asked for": ["if (folder / name).is_file():\n    pass", "path.exists()"],
+    "printed JSON": ["import json\nclick.echo(json.dumps(found))", "from json import dumps\ndumps(found)"],
     "Dagster": ["run.tags['dagster/partition']", "job == '__ASSET_JOB'", "instance.event_log_storage.wipe()",
                 "from dagster_postgres.utils import DagsterPostgresException"],
     "MLflow": ["import sqlite3", "from mlflow.store.db import utils", "import mlflow.utils",
@@ -440,6 +463,7 @@ INNOCENT = {
     "shell": "import subprocess\nsubprocess.run(['ls'], check=True)",
     "file names": "folder / name\nroot / 'raw'\ntotal / 2",
     "files asked for": "exists = store.has(name)",
+    "printed JSON": "from xc_core import canonical\ncanonical.line(found)",
     "Dagster": "import dagster as dg\ninstance.get_run_by_id(tags['xc/host'])\n'the folder dagster/logs'",
     "MLflow": "import mlflow\nfrom mlflow.exceptions import MlflowException\nfolder / 'mlflow.db'",
     "DVC": "import subprocess\nsubprocess.run(['dvc', 'add'])",

@@ -1,4 +1,4 @@
-"""JSON with the same bytes for the same content."""
+"""JSON for files, with the same bytes for the same content, and for the lines that commands print."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from typing import Any
 def canonical(content: object) -> str:
     """Return ``content`` as JSON text with sorted keys; numbers that are not finite become null."""
     return json.dumps(finite(content), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def line(content: object, *, ascii_only: bool = True) -> str:
+    """Return ``content`` as one line of JSON in the order of its keys; numbers that are not finite become null."""
+    return json.dumps(finite(content), ensure_ascii=ascii_only, allow_nan=False)
 
 
 def finite(content: Any) -> Any:

@@ -166,11 +166,11 @@ def _drop(parts: dict[str, Part], name: str, family: type[Part], where: str) -> 
 
 
 def _default_part(table: Any, kind: object, where: str) -> Part:
-    """Return the part ``kind`` with its defaults; raise ConfigError, with the place, for an unknown kind."""
+    """Return the part ``kind`` with its defaults; raise UnknownPartError, with the place, for an unknown kind."""
     try:
         part: Part = table[kind]()
     except ConfigError as error:
-        raise ConfigError(error.found, expected=error.expected, do=error.do, where=where) from error
+        raise type(error)(error.found, expected=error.expected, do=error.do, where=where) from error
     return part
 
 

@@ -32,6 +32,10 @@ _PROJECT_PACKAGES: Final = ("xc_core", "assets", "pipelines")
 """The packages of this project, some of whose commands are entry points too."""
 
 
+class UnknownPartError(ConfigError):
+    """A name that no part of a table has: it is misspelt, or of a plug-in that is not installed."""
+
+
 @runtime_checkable
 class HasUnused(Protocol):
     """A config of which some settings may be unused. A fingerprint contains all settings of any other."""
@@ -122,9 +126,9 @@ class Table(Generic[T]):
         return put
 
     def __getitem__(self, name: str) -> T:
-        """Return the part; raise ConfigError, with the nearest name, if there is none."""
+        """Return the part; raise UnknownPartError, with the nearest name, if there is none."""
         if name not in self:
-            raise ConfigError(
+            raise UnknownPartError(
                 f"{self.family} {shown(name)}{nearest(name, self._parts)}",
                 expected=f"one of {', '.join(self.names())}",
                 do=f"use a known {self.family}, or install the package that registers it (entry point {GROUP})",

@@ -19,7 +19,7 @@ from xc_core.chain.names import checked_name
 from xc_core.cli.forget import echo_places, path_lines
 from xc_core.errors import RefusedError, UsageError
 from xc_core.lifecycle.places import places
-from xc_core.visible import counted
+from xc_core.visible import counted, listed
 
 if TYPE_CHECKING:
     from xc_core.lifecycle.delete import Deletion
@@ -116,7 +116,10 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
                 versions.check_version(client, name, number)  # raises
             found[number] = _Registered.of(client, registered[number], artifact_root)
             _check_deletable(workspace, found[number], in_use)
-        click.echo(f"{name}: {', '.join(f'version {number}' for number in numbers) or 'no version to delete'}")
+        chosen = ", ".join(f"version {number}" for number in numbers)
+        click.echo(f"{name}: {chosen or f'no version to delete of {len(registered)}'}")
+        if keep is not None and len(numbers) < len(registered):
+            click.echo(f"kept: {_kept(sorted(set(registered) - set(numbers)), in_use, keep)}")
         if not yes and numbers:
             click.echo("nothing was deleted; --yes deletes " + ("them" if len(numbers) > 1 else "it"))
         elif numbers:
@@ -126,6 +129,13 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
             if not registered:
                 client.delete_registered_model(name)
             click.echo(f"deleted{left}")
+
+
+def _kept(numbers: list[int], in_use: dict[int, str], keep: int) -> str:
+    """Return versions that stay and why; those in use first, because only an alias that moves lets them go."""
+    newest = "is the newest" if keep == 1 else f"is one of the newest {keep}"
+    ordered = [*(number for number in numbers if number in in_use), *(n for n in numbers if n not in in_use)]
+    return listed([f"version {number} {in_use.get(number, newest)}" for number in ordered])
 
 
 def _left_over(workspace: Workspace) -> str:
@@ -148,7 +158,7 @@ def _in_use(client: Any, name: str) -> dict[int, str]:
         with if_there():  # an alias may outlive its version
             for digest in best_digests(client.get_model_version(name, str(number))):
                 if best := versions.versions_of(client, name, digest):  # repaired ones are there more than once
-                    reasons[int(versions.measured_one(best).version)] = "the gate compares with"
+                    reasons[int(versions.measured_one(best).version)] = "is one that the gate compares with"
     return reasons | {int(number): f"has the alias {alias}" for alias, number in sorted(aliases.items())}
 
 

@@ -214,20 +214,36 @@ def numbers(versions: Registry) -> list[int]:
 def test_versions_that_are_in_use_stay(xc: Xc, declared: Registry) -> None:
     asked = ("delete", "--dataset", declared.dataset)
     assert declared.aliases() == {"champion": 4, "challenger": 4, "previous": 2}
-    for number, why in ((4, "has the alias champion"), (2, "has the alias previous"), (3, "the gate compares with")):
+    for number, why in (
+        (4, "has the alias champion"),
+        (2, "has the alias previous"),
+        (3, "is one that the gate compares with"),
+    ):
         xc(*asked, "--version", 1, "--version", number, "--yes").refused(77, f"version {number}, which {why}", "others")
     xc(*asked, "--version", 9, "--yes").refused(66, "no version 9", "name one that is there")
     assert numbers(declared) == [1, 2, 3, 4, 5]
     shown = xc(*asked, "--keep", 1)
     assert (shown.code, shown.out) == (
         0,
-        f"{declared.name}: version 1\nnothing was deleted; --yes deletes it\n",
+        f"{declared.name}: version 1\nkept: version 2 has the alias previous, version 3 is one that the gate "
+        "compares with, version 4 has the alias champion, version 5 is the newest\n"
+        "nothing was deleted; --yes deletes it\n",
     )
     assert xc(*asked, "--keep", 1, "--yes").code == 0
     assert numbers(declared) == [2, 3, 4, 5]
     assert xc(*asked, "--version", 5, "--version", 5, "--yes").code == 0
     assert numbers(declared) == [2, 3, 4]
-    assert xc(*asked, "--keep", 1, "--yes").out == f"{declared.name}: no version to delete\n"
+    assert xc(*asked, "--keep", 1, "--yes").out == (
+        f"{declared.name}: no version to delete of 3\nkept: version 2 has the alias previous, version 3 is one that "
+        "the gate compares with, version 4 has the alias champion\n"
+    )
+
+
+def test_a_keep_that_keeps_all_says_how_many_there_are(xc: Xc, declared: Registry) -> None:
+    """It left open whether the dataset had no version at all, or which ones were in use."""
+    asked = ("delete", "--dataset", declared.dataset, "--keep")
+    assert xc(*asked, 9).out.endswith("version 1 is one of the newest 9, version 5 is one of the newest 9\n")
+    assert xc("delete", "--dataset", "unknown", "--keep", 1).out == "xc-unknown: no version to delete of 0\n"
 
 
 def test_of_versions_with_the_best_model_only_the_one_that_the_gate_measures_stays(xc: Xc, declared: Registry) -> None:

@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 from mlflow import get_registry_uri
 
+from assets import links
 from assets.metadata import Shown, link, numbers, picture, plots, short, summary, table
 from assets.settings import dagster_environment, mlflow_settings
 from xc_core.artifacts import Made, building
@@ -110,6 +111,20 @@ def test_plots_with_an_address_are_loaded_from_there_so_that_dagster_shows_them_
 def test_a_link_without_an_address_is_a_text() -> None:
     assert link("http://127.0.0.1:5000/", "run 1") == dg.MetadataValue.url("http://127.0.0.1:5000/")
     assert link(None, "run 1") == dg.MetadataValue.text("run 1")
+
+
+def test_an_address_that_no_browser_can_break_is_shown_as_a_short_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster shows an address as it is: a long host made the table wider than its panel, and names left the view."""
+    run = "0123456789abcdef" * 2
+    for host, breaks in (("mlflow", True), ("127.0.0.1:5000", True), (f"{'mlflow.' * 9}example.org", False)):
+        monkeypatch.setenv("XC_MLFLOW_URL", f"https://{host}")
+        address = links.mlflow_run("12", run)
+        assert address is not None
+        shown = link(address, run)
+        assert shown == (dg.MetadataValue.url(address) if breaks else dg.MetadataValue.md(f"[{run}]({address})"))
+    report = links.mlflow_shown("12", run, "ngame.html")
+    assert report is not None and link(report, f"/home/{'x' * 99}/ngame.html").value == f"[ngame.html]({report})"
+    assert len(str(link(report, "x" * 99).value)) == len(report) + len("[]()") + 40
 
 
 # settings

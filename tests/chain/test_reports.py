@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
-from xc_core.chain.reports import data_card, followed
+import pytest
+
+from xc_core.chain import STAGES, Workspace
+from xc_core.chain.registry import TRAIN_STAGES
+from xc_core.chain.reports import check_made, data_card, followed, stale_note
+from xc_core.errors import MissingError
+
+IN_WORDS = [name for name in TRAIN_STAGES if STAGES[name].scope == "experiment"]
+"""Some are plural: "a finished embeddings", "the scores is"."""
+
+
+@pytest.mark.parametrize("stage", IN_WORDS)
+def test_messages_about_a_stage_are_sentences_whatever_its_name(copied: Workspace, stage: str) -> None:
+    made = copied.folder(stage, "toy", "ngame") / "made.json"
+    made.write_text(json.dumps(json.loads(made.read_text()) | {"fingerprint": "of other settings"}))
+    assert stale_note(copied, "toy", "ngame", stage).startswith(f"note: the stage {stage} of ngame is out of date (")
+    made.unlink()
+    with pytest.raises(MissingError) as caught:
+        check_made(copied, stage, "toy", "ngame")
+    assert caught.value.found == f"no {stage} of 'ngame' on toy"
+    assert caught.value.expected == f"a recipe that has run the stage {stage}; none has yet"
 
 
 def test_the_data_card_has_every_fact_of_a_corpus() -> None:

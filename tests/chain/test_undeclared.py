@@ -12,7 +12,7 @@ from tests.conftest import TOY_CHANGES
 from xc_core.artifacts import Made
 from xc_core.chain import Workspace
 from xc_core.chain.status import Status, states
-from xc_core.chain.undeclared import restoring_command, undeclared_recipes
+from xc_core.chain.undeclared import advice, restoration, undeclared_recipes
 from xc_core.cli.train import changes_of
 from xc_core.errors import ConfigError
 from xc_core.params import plain
@@ -26,7 +26,7 @@ def lose(workspace: Workspace, *experiments: str) -> None:
 
 def declared_again(workspace: Workspace, recipe: str) -> None:
     """Declare an experiment as the command does that restores it."""
-    command = shlex.split(restoring_command(workspace, "toy", recipe) or "")
+    command = shlex.split(restoration(workspace, "toy", recipe).command or "")
     options = dict(zip(command[2::2], command[3::2], strict=True))
     settings = [value for name, value in zip(command[2::2], command[3::2], strict=True) if name == "--set"]
     assert command[:2] == ["xc", "train"]
@@ -91,10 +91,11 @@ def test_there_is_no_command_for_settings_that_no_recipe_can_have(copied: Worksp
     file = copied.folder("encoder", "toy", "ngame") / "made.json"
     made = json.loads(file.read_text())
     file.write_text(json.dumps(made | {"settings": made["settings"] | {"gone": 1}}))
-    assert restoring_command(copied, "toy", "ngame") is None
+    assert restoration(copied, "toy", "ngame").command is None
+    assert "before that" not in "\n".join(advice(copied, "toy", "ngame")), "nothing to install gives it"
     for path in (copied.home("toy") / "ngame").glob("*/made.json"):
         path.unlink()
-    assert restoring_command(copied, "toy", "ngame") is None, "nothing is recorded"
+    assert restoration(copied, "toy", "ngame").command is None, "nothing is recorded"
 
 
 def test_a_plug_in_that_cannot_be_imported_takes_the_command_alone(
@@ -104,8 +105,64 @@ def test_a_plug_in_that_cannot_be_imported_takes_the_command_alone(
     lose(copied, "ngame")
 
     def broken(self: object) -> list[str]:
-        raise ConfigError("the plug-in 'bad'", expected="a module", do="fix it")
+        raise ConfigError("the plug-in 'bad'", expected="a module", do="fix the package")
 
     monkeypatch.setattr(type(RECIPES), "names", broken)
     assert undeclared_recipes(copied, "toy") == ["ngame"]
-    assert restoring_command(copied, "toy", "ngame") is None
+    assert advice(copied, "toy", "ngame")[1:3] == [
+        "  to get it back: restore its lines of params.yaml, for instance from git",
+        "  before that:    fix the package (the plug-in 'bad'); xc status then shows a command too",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "path", "found"),
+    [
+        ("encoder", ("loss",), "loss 'theirs'"),
+        ("scores", ("parts", "theirs"), "score 'theirs'"),
+        ("fusion", ("rule",), "fusion 'theirs'"),
+    ],
+)
+def test_parts_of_a_plug_in_that_is_not_installed_are_named(
+    copied: Workspace, stage: str, path: tuple[str, ...], found: str
+) -> None:
+    """The advice to restore the lines of params.yaml ended at the next error."""
+    lose(copied, "ngame")
+    file = copied.folder(stage, "toy", "ngame") / "made.json"
+    made = json.loads(file.read_text())
+    inner = made["settings"]
+    for name in path[:-1]:
+        inner = inner.get(name, inner)
+    inner[path[-1]] = {"kind": "theirs", "strength": 2.0}
+    file.write_text(json.dumps(made))
+    assert advice(copied, "toy", "ngame")[2] == (
+        f"  before that:    install the package that registers the {found} (entry point xc.parts); "
+        "xc status then shows a command too"
+    )
+
+
+def test_a_recipe_of_a_plug_in_that_is_not_installed_is_restored_on_another_one(copied: Workspace) -> None:
+    lose(copied, "ngame")
+    (copied.home("toy") / "ngame").rename(copied.home("toy") / "theirs")
+    assert "--recipe theirs --base ngame " in str(restoration(copied, "toy", "theirs").command)
+
+
+@pytest.mark.parametrize("damage", ["{", "", "gone"])
+def test_stages_whose_settings_cannot_be_read_are_named(copied: Workspace, damage: str) -> None:
+    """The command had the defaults of these stages, and the line below it called them recorded."""
+    lose(copied, "ngame")
+    files = [copied.folder(stage, "toy", "ngame") / "made.json" for stage in ("encoder", "classifier")]
+    for file in files:
+        file.unlink()
+        if damage != "gone":
+            file.write_text(damage)
+    _, command, *words, _ = advice(copied, "toy", "ngame")
+    assert command.startswith("  to get it back: xc train --dataset toy --recipe ngame --set clusters.size=4 ")
+    assert "encoder." not in command and "classifier." not in command
+    assert "\n".join(words) == (
+        "  (this has the recorded settings but for encoder and classifier: made.json of those is missing or damaged. If"
+        " they\n  differed from those of ngame, add them with --set; stages that are out of date run again)"
+    )
+    for name in ("encoder", "classifier"):
+        (copied.folder(name, "toy", "ngame") / "manifest.json").unlink()
+    assert "the recorded settings, and runs only" in advice(copied, "toy", "ngame")[2], "they were not made at all"

@@ -138,6 +138,28 @@ def test_a_row_whose_scores_cannot_rank_says_so(xc: Xc, workspace: Workspace, mo
     assert json.loads(xc("ablate", *NGAME, "--json", "--only", "frequency").out)["rows"] == {"only frequency": {}}
 
 
+def test_a_figure_without_documents_is_null_in_json(
+    xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSON has no NaN; ``json.loads`` of Python alone would read it."""
+    measure = Ablation.measure
+
+    def undefined(*arguments: Any) -> PerDocument | None:
+        figures = measure(*arguments)
+        assert figures is not None
+        num, den = ({name: values.copy() for name, values in part.items()} for part in (figures.num, figures.den))
+        num["P_at_5"][:], den["P_at_5"][:] = 0, 0
+        return replace(figures, num=num, den=den)
+
+    monkeypatch.setattr(Ablation, "measure", undefined)
+    monkeypatch.chdir(workspace.root)
+    ended = xc("ablate", *NGAME, "--json", "--only", "classifier")
+    found = json.loads(ended.out, parse_constant=pytest.fail)
+    assert found["fusion"]["P_at_5"] is None and found["fusion"]["P_at_1"] > 0
+    gone = found["rows"]["only classifier"]["P_at_5"]
+    assert (gone["points"], gone["low"], gone["high"], gone["clear"]) == (None, None, None, False)
+
+
 def test_wrong_arguments_are_refused(xc: Xc, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workspace.root)
     mistyped = xc("ablate", *NGAME, "--without", "classifer")

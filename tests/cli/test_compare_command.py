@@ -126,7 +126,7 @@ def test_figures_of_older_settings_are_noted(xc: Xc, own: Workspace) -> None:
     other = [*TOY_SETTINGS, "--set", "fusion.rule.depth=2"]
     assert xc("train", *NGAME, *other, "--until", "fusion").code == 0
     evaluate = "xc run evaluation --dataset toy --recipe ngame"
-    note = f"note: the evaluation of ngame is out of date (fusion changed). Make it again: {evaluate}\n"
+    note = f"note: the stage evaluation of ngame is out of date (fusion changed). Make it again: {evaluate}\n"
     assert xc("compare", *TOY, "ngame", "ngame:classifier").err == note, "once"
     assert xc("report", *NGAME).err == note
     assert xc("compare", *VALIDATION, "ngame", "ngame:classifier").err == "", "the fusion is up to date"
@@ -250,7 +250,7 @@ def test_a_fusion_of_an_earlier_version_is_compared_by_the_figures_that_it_has(
         file.write({"fusion": PerDocument(ones, ones)}, metrics, np.arange(3))
     ended = xc("compare", *VALIDATION, *order)
     assert [line.split()[0] for line in ended.out.splitlines()[1:]] == ["P@1"]
-    assert "the fusion of b has no figures of head" in ended.err and "the fusion of a has no figures" not in ended.err
+    assert "the stage fusion of b has no figures of head" in ended.err and "fusion of a has no figures" not in ended.err
     assert "xc run fusion --dataset toy --recipe b --force" in ended.err
 
 

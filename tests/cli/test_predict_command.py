@@ -272,3 +272,14 @@ def test_predict_refuses_a_spoilt_model(xc: Xc, own: Workspace) -> None:
     spoil(own)
     ended = xc("predict", *NGAME, "falcon")
     ended.refused(74, "encoder.safetensors, whose content has changed since it was written", "xc run model --force")
+
+
+@pytest.mark.parametrize("command", [("predict", "a text"), ("serve", "--port", "0")])
+def test_a_folder_without_a_packed_model_is_to_be_named_not_built(
+    xc: Xc, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """The advice was `xc run model --force`, also for a folder that is mistyped."""
+    asked = (*command, "--bundle", tmp_path / "recipe")
+    xc(*asked).refused(66, "no artefact at", "pass --bundle data/DATASET/RECIPE/model, or a copy of such a folder")
+    (tmp_path / "recipe" / "model").mkdir(parents=True)
+    xc(*asked).refused(66, "no artefact at", f"pass --bundle {tmp_path / 'recipe' / 'model'}")

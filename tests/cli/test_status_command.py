@@ -172,13 +172,31 @@ def test_an_experiment_that_params_file_lost_is_shown_with_the_commands_that_res
 def test_a_training_that_replaces_a_lost_experiment_says_so_and_how_to_keep_it(xc: Xc, own: Workspace) -> None:
     own.params.remove("toy", ["ngame"], whole=False)
     restore = xc("status", *TOY).out.partition("to get it back: ")[2].partition("\n")[0]
-    asked = ("train", *NGAME, "--until", "tokens")
-    assert "are replaced now" not in xc(*asked, *shlex.split(restore)[6:]).err, "the same settings"
+    asked, other = ("train", *NGAME, "--until", "embeddings"), ("--set", "encoder.encoder.name=bag")
+    warning = "was trained with other settings"
+    assert warning not in xc(*asked, *shlex.split(restore)[6:]).err, "the same settings"
     own.params.remove("toy", ["ngame"], whole=False)
-    warned = xc(*asked, "--set", "encoder.encoder.name=bag").err
+    warned = xc(*asked, *other, "--set", "encoder.epochs=0", "--budget", "none").err
     assert "warning: toy / ngame was trained with other settings and is not in params.yaml" in warned
-    assert restore in warned
-    assert "are replaced now" not in xc(*asked, "--set", "encoder.encoder.name=bag").err, "it is declared by now"
+    assert f"are replaced now (encoder, embeddings). To stop here and get it back: {restore}" in warned
+    assert warning not in xc(*asked, *other, "--set", "encoder.epochs=0", "--budget", "none").err, "it is declared now"
+
+
+@pytest.mark.parametrize("until", ["corpus", "tokens", "encoder"])
+def test_a_training_that_ends_before_it_replaces_a_lost_experiment_says_that(
+    xc: Xc, own: Workspace, until: str
+) -> None:
+    """It said that the artefacts were replaced now, and stayed without a way back if somebody believed it."""
+    own.params.remove("toy", ["ngame"], whole=False)
+    restore = xc("status", *TOY).out.partition("to get it back: ")[2].partition("\n")[0]
+    made = own.made("classifier", "toy", "ngame")
+    settings = [*shlex.split(restore)[6:], "--set", "fusion.candidates=7"]
+    warned = xc("train", *NGAME, "--until", until, *settings).err
+    assert (
+        "artefacts in data/toy/ngame are out of date now, and the next training replaces them. To get it back: "
+        f"{restore}\n" in warned
+    )
+    assert own.made("classifier", "toy", "ngame") == made
 
 
 def test_a_stage_that_runs_is_shown_with_its_process(xc: Xc, fresh: Workspace) -> None:

@@ -752,3 +752,28 @@ def test_an_update_of_a_dataset_without_its_files_says_how_to_get_them(
     folder = drop(tmp_path / "new", [row("N1", "river0 river1", [0])], [("L0", "river")])
     found = f"no folder {project.raw('toy')}"
     xc("update", folder, "--dataset", "toy").refused(66, found, "xc ingest PATH --dataset toy (or `dvc pull`")
+
+
+def test_documents_beside_an_empty_file_are_known_by_their_uids(
+    xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file without rows has no column uid, and no row that lacks one."""
+    workspace = empty_workspace(tmp_path / "project")
+    monkeypatch.chdir(workspace.root)
+    begin = write_world(tmp_path / "begin", "jsonl")
+    assert xc("ingest", begin, "--dataset", "toy", "--filters", "none", "--validation-fraction", "0").code == 0
+    more = tmp_path / "more"
+    more.mkdir()
+    (more / "train.jsonl").write_text('{"uid": "train-0", "text": "a corrected text", "labels": ["1"]}\n')
+    (more / "test.jsonl.gz").write_bytes(gzip.compress(b""))
+    ended = xc("update", more, "--dataset", "toy")
+    assert ended.code == 0, ended.err
+    assert "without uids" not in ended.err
+    documents = open_corpus(workspace).table("documents")
+    assert documents.filter(documents["uid"] == "train-0")["title"].to_list() == ["a corrected text"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for name in ("train.jsonl", "test.jsonl"):
+        (empty / name).write_bytes(b"")
+    ended = xc("update", empty, "--dataset", "toy")
+    assert ended.code == 0 and "there is no document in the new files, and no label that toy lacks" in ended.err

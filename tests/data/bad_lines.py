@@ -46,6 +46,6 @@ LINES = [
     case("bad UTF-8 in JSON lines", "jsonl", line(5, b'{"uid": "x", "text": "caf\xe9", "labels": [3]}'),
          "train.jsonl, line 5", "0xe9", "iconv -f cp1252"),
     case("gzipped lines cut", "jsonl.gz", lambda f: cut_in_half(f / "train.jsonl.gz"), "gzip -t train.jsonl.gz"),
-    case("empty JSON lines", "jsonl", lambda f: (f / "train.jsonl").write_bytes(b""), "train.jsonl", "no line"),
+    case("empty JSON lines", "jsonl", lambda f: (f / "train.jsonl").write_bytes(b""), "10 labels, 0 train and 12 test"),
     case("a long line", "jsonl", value(5, text="word " * 210_000), "train.jsonl, line 5", "--max-line-bytes"),
 ]  # fmt: skip

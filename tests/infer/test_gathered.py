@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import pytest
 
 from tests.arrays import unit
 from tests.bounded import bounded
+from tests.source import MODULES, nodes
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import Boosted, FittedFusion, Inputs, Pairs, Tree
 from xc_core.infer import gathered as module
@@ -261,3 +264,38 @@ def test_a_part_without_candidates_has_no_level() -> None:
     served = empty.fit(Tree(min_leaf=1), INPUTS, np.ones(50))
     ranked = empty.cross_fit(Tree(min_leaf=1), INPUTS, np.ones(50), np.arange(6) < 3, served)
     assert (ranked.ids_NK[3:] == PAD_ID).all() and not np.isnan(ranked.scores_NK).any()
+
+
+def test_the_stage_fusion_and_the_ablation_gather_by_the_same_code() -> None:
+    """Candidates of two copies of the loop could come apart, and a row of xc ablate would be of no recipe."""
+    gathering = {
+        name
+        for name in MODULES
+        for node in nodes(name)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Candidates.of", "scores.fitted") and node.args
+    }
+    assert gathering == {"xc_core/infer/gathered.py"}
+
+
+def test_the_scores_of_one_fold_are_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    held_out = [
+        HeldOut(
+            fold, np.arange(2), LabelMatrix.from_pairs(np.zeros(0, int), np.zeros(0, int), (2, 3)), np.zeros(3, bool)
+        )
+        for fold in "abc"
+    ]
+    opened: list[weakref.ref[Numbers]] = []
+
+    class Folds:
+        def fitted(self, fold: str) -> dict[str, Numbers]:
+            assert all(earlier() is None for earlier in opened), "the scores of the fold before are still open"
+            score = Numbers(3, 1)
+            opened.append(weakref.ref(score))
+            return {"near": score}
+
+    monkeypatch.setattr(Candidates, "of", lambda held_out, corpus, query, scores, k: held_out.fold)
+    corpus, embeddings = SimpleNamespace(texts_of=list), SimpleNamespace(documents_ND=np.ones((2, 1), np.float32))
+    found = module.gather_each(
+        held_out, cast(Any, corpus), cast(Any, embeddings), cast(Any, Folds()), 5, lambda part, fitted, query: part
+    )
+    assert found == ["a", "b", "c"] and len(opened) == 3

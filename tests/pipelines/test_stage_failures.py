@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ import psutil
 import pytest
 
 from assets import worker
+from assets.dagster_internals import was_interrupted
 from assets.partitions import sync
 from assets.processes import ProcessFailedError, stop
 from pipelines.definitions import build
@@ -124,6 +127,46 @@ def test_a_lost_process_of_a_cancelled_run_is_not_retried(
     recorded.during = end
     failed(trained, recorded.instance, "corpus")
     assert len(recorded.processes) == 1
+
+
+def interrupted(recorded: Recorded, *, cancelled: bool) -> tuple[list[dg.DagsterEvent], dg.DagsterRunStatus]:
+    """Let SIGTERM reach the process of a run while a stage is at work; return the failures and the end of the run."""
+
+    def end(arguments: list[str]) -> None:
+        (run,) = recorded.instance.get_runs()
+        if cancelled:
+            recorded.instance.report_run_canceling(run)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+    recorded.during = end
+    sync(recorded.instance, recorded.workspace)
+    job = build(recorded.workspace).resolve_job_def("prepare")
+    options: dict[str, Any] = {"partition_key": "toy", "raise_on_error": False}
+    result = job.execute_in_process(QUIET, recorded.instance, asset_selection=[dg.AssetKey("corpus")], **options)
+    (run,) = recorded.instance.get_runs()
+    kinds = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_CANCELED)
+    return [event for event in result.all_events if event.event_type in kinds], run.status
+
+
+def test_a_cancelled_run_shows_a_sentence_and_no_stack_of_dagster(
+    trained: Workspace, record: Callable[[Workspace], Recorded]
+) -> None:
+    """The page of the run showed 60 lines of Dagster's code, twice, as if something were broken."""
+    (step, end), status = interrupted(record(trained), cancelled=True)
+    assert status is dg.DagsterRunStatus.CANCELED
+    for error in (step.step_failure_data.error, end.job_canceled_data.error):
+        assert error is not None
+        assert error.to_string().strip() == "The run was cancelled, and the process of this stage was stopped."
+        assert not error.stack and error.cause is None
+
+
+def test_an_interrupt_that_nobody_asked_for_keeps_its_stack(
+    trained: Workspace, record: Callable[[Workspace], Recorded]
+) -> None:
+    (step, end), status = interrupted(record(trained), cancelled=False)
+    assert status is dg.DagsterRunStatus.FAILURE
+    assert step.step_failure_data.error.stack and was_interrupted(end)
 
 
 def test_another_error_of_the_process_is_raised_as_it_is(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import time
@@ -145,17 +146,17 @@ def test_a_model_without_a_dial_has_no_probabilities_and_takes_no_bound_on_them(
         ({"text": "a", "k": -1}, 422, "k -1"),
         ({"text": "a", "k": 11}, 422, "k 11"),
         ({"text": "a", "k": 10**30}, 422, f"k {10**30}"),
-        ({"text": "a", "k": True}, 422, "True as k"),
+        ({"text": "a", "k": True}, 422, "true as k"),
         ({"text": "a", "k": 2.5}, 422, "2.5 as k"),
         ({"text": "a", "k": "5"}, 422, "'5' as k"),
         ({"text": ""}, 422, "an empty text"),
         ({"text": " \n\t\u00a0"}, 422, "an empty text"),
         ({"text": "\u200b\u200b"}, 422, "an empty text"),
-        ({"texts": ["a", "\u001b"]}, 422, "an empty texts.1"),
-        ({"texts": ["a", ""]}, 422, "an empty texts.1"),
+        ({"texts": ["a", "\u001b"]}, 422, "an empty texts[1]"),
+        ({"texts": ["a", ""]}, 422, "an empty texts[1]"),
         ({"texts": []}, 422, "0 texts"),
         ({"texts": "a"}, 422, "'a' as texts"),
-        ({"texts": ["a", 3]}, 422, "3 as texts.1"),
+        ({"texts": ["a", 3]}, 422, "3 as texts[1]"),
         ({"text": ["a"]}, 422, "a list as text"),
         ({}, 422, "neither text nor texts"),
         ({"text": "a", "texts": ["b"]}, 422, "both text and texts"),
@@ -209,6 +210,48 @@ def test_near_labels_are_found_in_a_time_that_does_not_depend_on_how_many_there_
     assert time.process_time() - started < 0.2
 
 
+@pytest.mark.parametrize(
+    ("body", "expected", "do"),
+    [
+        ('{"text": "a", "k": null}', "a whole number, without quotes", "fix k"),
+        ('{"text": "a", "k": "5"}', "a whole number, without quotes", "fix k"),
+        ('{"text": "a", "k": 5.5}', "a whole number, without quotes", "fix k"),
+        ('{"text": "a", "tail": "1"}', "a number, without quotes", "fix tail"),
+        ('{"text": "a", "why": "yes"}', "true or false, without quotes", "fix why"),
+        ('{"text": 5}', "a text in quotes", "fix text"),
+        ('{"text": "a", "only": "L1"}', "a list of texts, also of a single one", "fix only"),
+        ('{"texts": ["a", null]}', "a text in quotes", "fix texts[1]"),
+        ('["a"]', "an object", 'send {"text": "..."}, or for several texts {"texts": ["...", "..."]}'),
+        ('{"text": " "}', "a text with words", "send another text"),
+        ('{"texts": ["a", " "]}', "a text with words", "leave it out"),
+        ('{"text": "a", "min_probability": 40}', "a number from 0 to 1", "fix the number; 40 % is 0.4"),
+        ('{"text": "a", "min_probability": 400}', "a number from 0 to 1", "fix the number"),
+    ],
+)
+def test_what_a_value_should_be_is_said_in_the_words_of_json(
+    running: Running, body: str, expected: str, do: str
+) -> None:
+    """They were those of Python and pydantic: "a valid integer" for null, which was called None."""
+    answer = running.client.post("/predict", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert (answer.json()["expected"], answer.json()["do"]) == (expected, do)
+    assert "None" not in answer.text and "valid" not in answer.text
+
+
+def test_a_compressed_question_is_refused_as_one(running: Running) -> None:
+    """It was called no JSON."""
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = running.client.post("/predict", content=gzip.compress(b'{"text": "a"}'), headers=headers)
+    assert (answer.status_code, answer.json()["found"]) == (415, "content encoding gzip")
+    headers["Content-Encoding"] = "identity"
+    assert running.client.post("/predict", content=b'{"text": "a"}', headers=headers).status_code == 200
+
+
+def test_a_question_by_get_is_told_to_be_a_post(running: Running) -> None:
+    assert running.client.get("/predict?text=a").json()["do"] == "send the question as JSON in a POST; see /docs"
+    assert running.client.post("/ready").json()["do"] == "see /docs"
+
+
 def test_an_empty_list_of_texts_is_not_split_into_several_requests(running: Running) -> None:
     assert running.refused(422, "0 texts", texts=[])["do"] == "send a text"
     assert running.refused(413, "257 texts", texts=["x"] * 257)["do"] == "send several requests"
@@ -217,9 +260,9 @@ def test_an_empty_list_of_texts_is_not_split_into_several_requests(running: Runn
 @pytest.mark.parametrize(
     ("body", "found"),
     [
-        (b'{"texts":[' + b"1," * 999_999 + b"1]}", "1 as texts.0"),
-        (b'{"text":"a","exclude":[' + b"1," * 999_999 + b"1]}", "1 as exclude.0"),
-        (b'{"text":"a","only":[' + b"1," * 999_999 + b"1]}", "1 as only.0"),
+        (b'{"texts":[' + b"1," * 999_999 + b"1]}", "1 as texts[0]"),
+        (b'{"text":"a","exclude":[' + b"1," * 999_999 + b"1]}", "1 as exclude[0]"),
+        (b'{"text":"a","only":[' + b"1," * 999_999 + b"1]}", "1 as only[0]"),
         (json.dumps({str(number): 1 for number in range(200_000)} | {"text": "a"}).encode(), "unknown parameter '0'"),
     ],
     ids=["texts", "exclude", "only", "names"],
@@ -236,11 +279,12 @@ def test_a_body_of_many_wrong_things_is_refused_for_the_first(body: bytes, found
 @pytest.mark.parametrize(
     ("body", "found"),
     [
-        (b"", "a body that is no JSON"),
+        (b"", "an empty body"),
+        (b" \n", "an empty body"),
         (b"{", "a body that is no JSON"),
         (b"[1]", "a list as the question"),
         (b'"a"', "'a' as the question"),
-        (b"null", "None as the question"),
+        (b"null", "null as the question"),
         (b"\xff\xfe", "a body that is no JSON"),
         (b'{"text": "\xff"}', "a body that is no JSON"),
         (b'{"text": "a\\ud800"}', "a body that is no JSON"),

@@ -73,7 +73,7 @@ def check_made(workspace: Workspace, stage: str, dataset: str, recipe: str) -> N
     usable = [other for other in recipes if workspace.made(stage, dataset, other).fingerprint]
     raise MissingError(
         f"no {stage} of {recipe!r} on {dataset}{nearest(recipe, usable)}",
-        expected=f"one of {', '.join(usable)}" if usable else f"a recipe with a finished {stage}; there is none yet",
+        expected=f"one of {', '.join(usable)}" if usable else f"a recipe that has run the stage {stage}; none has yet",
         do=("fix the name, or train it: " if usable else "") + workspace.params.train_command(dataset, recipe),
     )
 
@@ -88,7 +88,7 @@ def stale_note(workspace: Workspace, dataset: str, recipe: str, stage: str = "ev
         return ""
     only_this_stage = state.root == stage
     do = STAGES[stage].command(dataset, recipe) if only_this_stage else workspace.params.train_command(dataset, recipe)
-    return f"note: the {stage} of {recipe} is out of date ({state.why}). Make it again: {do}"
+    return f"note: the stage {stage} of {recipe} is out of date ({state.why}). Make it again: {do}"
 
 
 def of_present_corpus(workspace: Workspace, dataset: str, recipe: str, stage: str = "evaluation") -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from xc_core.artifacts import MADE
 from xc_core.chain.names import is_name
 from xc_core.chain.params_file import declaring_command, nested
-from xc_core.chain.registry import versioned_stages
+from xc_core.chain.registry import STAGES, versioned_stages
+from xc_core.chain.status import Status, states
 from xc_core.chain.workspace import Workspace
 from xc_core.errors import ConfigError
 from xc_core.manifests import MANIFEST
 from xc_core.params import KIND, dotted, plain
+from xc_core.plugins import GROUP, UnknownPartError
 from xc_core.root import FILE
 
 if TYPE_CHECKING:
-    from xc_core.recipes import Recipe
+    from xc_core.chain.experiment import Experiment
 
 
 def undeclared_datasets(workspace: Workspace, *stages: str) -> list[str]:
@@ -34,50 +39,100 @@ def undeclared_recipes(workspace: Workspace, dataset: str) -> list[str]:
     return sorted(filter(is_name, names - set(workspace.params.recipes(dataset))))
 
 
+@dataclass(frozen=True)
+class Restoration:
+    """How an experiment of ``undeclared_recipes`` is declared again with the settings that its artefacts record."""
+
+    command: str | None
+    """None if no recipe can have these settings, as those of another version of this software, or if none is known."""
+    base: str = ""
+    """The recipe that the command changes: the one with the nearest settings."""
+    unknown: tuple[str, ...] = ()
+    """Stages that have an artefact whose settings cannot be read."""
+    first: str = ""
+    """What must be done before there can be a command."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield what to do, in words."""
+        if self.command is None:
+            yield f"  to get it back: restore its lines of {FILE}, for instance from git"
+            if self.first:
+                yield f"  before that:    {self.first}; xc status then shows a command too"
+            return
+        yield f"  to get it back: {self.command}"
+        if not self.unknown:
+            yield "  (this has the recorded settings, and runs only what is out of date)"
+            return
+        stages, those = " and ".join(self.unknown), "those" if len(self.unknown) > 1 else "it"
+        yield f"  (this has the recorded settings but for {stages}: {MADE} of {those} is missing or damaged. If they"
+        yield f"  differed from those of {self.base}, add them with --set; stages that are out of date run again)"
+
+
 def advice(workspace: Workspace, dataset: str, recipe: str) -> list[str]:
     """Return lines that say what to do about an experiment of ``undeclared_recipes``."""
-    lines = [f"{dataset} / {recipe}: not in {FILE}, but data/{dataset}/{recipe} has artefacts of it"]
-    if command := restoring_command(workspace, dataset, recipe):
-        lines += [
-            f"  to get it back: {command}",
-            "  (this has the recorded settings, and runs only what is out of date)",
-        ]
-    else:
-        lines.append(f"  to get it back: restore its lines of {FILE}, for instance from git")
-    return [*lines, f"  to delete it:   xc delete --dataset {dataset} --recipe {recipe}"]
+    return [
+        f"{dataset} / {recipe}: not in {FILE}, but data/{dataset}/{recipe} has artefacts of it",
+        *restoration(workspace, dataset, recipe).lines(),
+        f"  to delete it:   xc delete --dataset {dataset} --recipe {recipe}",
+    ]
 
 
-def restoring_command(workspace: Workspace, dataset: str, recipe: str) -> str | None:
-    """Return the command that declares an experiment with the settings that its artefacts record.
-
-    It changes the recipe to which the settings are nearest. None if they cannot be had from any, as those of another
-    version of this software.
-    """
-    from xc_core.recipes import RECIPES
+def restoration(workspace: Workspace, dataset: str, recipe: str) -> Restoration:
+    """Return how to declare an experiment with the settings that its artefacts record."""
+    from xc_core.recipes import RECIPES, Recipe
 
     recorded = _recorded(workspace, dataset, recipe)
+    unknown = [stage for stage in Recipe.stages() if stage not in recorded]
+    unknown = [stage for stage in unknown if (workspace.folder(stage, dataset, recipe) / MANIFEST).exists()]
     try:
         bases = [recipe] * (recipe in RECIPES) + RECIPES.names()
-    except ConfigError:  # of a plug-in that cannot be imported, which xc doctor names
-        return None
+    except ConfigError as error:
+        return Restoration(None, first=f"{error.do} ({error.found})")
     changes = {base: _changes(base, recorded) for base in bases}
     possible = [base for base in changes if _gives(base, changes[base], recorded)]
     if not recorded or not possible:
-        return None
+        return Restoration(None, first=_missing_part(changes))
     base = min(possible, key=lambda base: len(dotted(changes[base])))
-    return declaring_command(dataset, recipe, base, _needed(base, changes[base], recorded))
+    command = declaring_command(dataset, recipe, base, _needed(base, changes[base], recorded))
+    return Restoration(command, base, tuple(unknown))
 
 
-def replaced(workspace: Workspace, dataset: str, recipe: Recipe) -> str | None:
-    """Return a warning if a training of ``recipe`` replaces artefacts of other settings; None if there are none."""
-    recorded = _recorded(workspace, dataset, recipe.name)
-    if all(not _difference(plain(getattr(recipe, stage)), settings) for stage, settings in recorded.items()):
+def _missing_part(changes: Mapping[str, dict[str, Any]]) -> str:
+    """Return what to install if recorded settings name a part that no table has; "" if they do not."""
+    from xc_core.chain.experiment import resolve
+
+    for base, of_base in changes.items():
+        try:
+            resolve(base, base, of_base)
+        except UnknownPartError as error:
+            name = error.found.partition(" (nearest")[0]  # which was no slip of a hand
+            return f"install the package that registers the {name} (entry point {GROUP})"
+        except ConfigError:
+            continue
+    return ""
+
+
+def replaced(workspace: Workspace, experiment: Experiment, stages: Sequence[str]) -> str | None:
+    """Return a warning if artefacts of ``experiment`` have other settings, before a run of ``stages``; None if not.
+
+    The warning says whether the run replaces them, or leaves them out of date.
+    """
+    dataset, recipe = experiment.dataset.name, experiment.recipe.name
+    recorded = _recorded(workspace, dataset, recipe)
+    if all(not _difference(plain(experiment.settings(stage)), settings) for stage, settings in recorded.items()):
         return None
-    command = restoring_command(workspace, dataset, recipe.name)
+    home, found = f"data/{dataset}/{recipe}", states(workspace, experiment)
+    old = [name for name, state in found.items() if state.status in (Status.STALE, Status.DAMAGED)]
+    run = [name for name in old if name in stages and STAGES[name].scope == "experiment"]
+    effect, stop = f"its artefacts in {home} are replaced now ({', '.join(run)})", "To stop here and get it back"
+    if not run:
+        effect = f"its artefacts in {home} are out of date now, and the next training replaces them"
+        stop = "To get it back"
+    again = restoration(workspace, dataset, recipe)
     return (
-        f"warning: {dataset} / {recipe.name} was trained with other settings and is not in {FILE}; its artefacts in "
-        f"data/{dataset}/{recipe.name} are replaced now"
-        + (f". To stop here and get it back: {command}" if command else "")
+        f"warning: {dataset} / {recipe} was trained with other settings and is not in {FILE}; {effect}"
+        + (f". {stop}: {again.command}" if again.command else "")
+        + (f" (but for {', '.join(again.unknown)}, whose settings are not known)" if again.unknown else "")
     )
 
 

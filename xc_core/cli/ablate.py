@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from xc_core.canonical import finite
+from xc_core import canonical
 from xc_core.chain import Workspace
 from xc_core.chain.reports import check_corpus, check_made, stale_note
 from xc_core.cli.options import dataset_option, recipe_option
@@ -78,7 +77,7 @@ def ablate(
         changes[title] = {} if measured is None else paired.differences(measured, whole)
     head = {"dataset": dataset, "recipe": recipe, "documents": len(ablation), "divisions": divisions}
     if as_json:
-        click.echo(json.dumps(finite({**head, "fusion": whole.total(), "rows": _plain(changes)})))
+        click.echo(canonical.line({**head, "fusion": whole.total(), "rows": _plain(changes)}))
         return
     click.echo(
         f"{dataset} / {recipe}: {counted(len(ablation), 'validation document')}, the dial at 0, mean of "

@@ -11,6 +11,7 @@ import click
 
 from xc_core.chain import Workspace
 from xc_core.errors import MissingError, UsageError, XCError
+from xc_core.manifests import MANIFEST
 
 if TYPE_CHECKING:
     from xc_core.infer.champion import Champion, Source
@@ -26,7 +27,7 @@ def source_of(dataset: str | None, recipe: str | None, bundle: Path | None) -> S
     if bundle is not None and (dataset or recipe):
         raise UsageError("--bundle with --dataset or --recipe", expected="one of them", do="drop the other")
     if bundle is not None:
-        return partial(in_folder, bundle)
+        return partial(_given, bundle)
     if dataset is None:
         raise UsageError("neither --dataset nor --bundle", expected="one of them", do="name the dataset")
     workspace = Workspace.find()
@@ -34,6 +35,19 @@ def source_of(dataset: str | None, recipe: str | None, bundle: Path | None) -> S
         return partial(in_folder, _packed(workspace, dataset, recipe))
     workspace.params.dataset(dataset)  # raises the error of an unknown name
     return partial(_champion, workspace, dataset)
+
+
+def _given(bundle: Path) -> Champion:
+    """Return the model in a folder that the user names; the advice for another folder is to name the right one."""
+    from xc_core.infer.champion import in_folder
+
+    try:
+        return in_folder(bundle)
+    except MissingError as error:
+        inside = bundle / "model"
+        folder = inside if inside.is_dir() else "data/DATASET/RECIPE/model, or a copy of such a folder"
+        expected = f"the folder of a packed model, which has a {MANIFEST}"
+        raise MissingError(error.found, expected=expected, do=f"pass --bundle {folder}") from error
 
 
 def _champion(workspace: Workspace, dataset: str) -> Champion:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
-from xc_core.canonical import finite
+from xc_core import canonical
 from xc_core.chain import Workspace
 from xc_core.chain.reports import check_corpus, check_made, stale_note
 from xc_core.cli.options import dataset_option
@@ -66,11 +65,11 @@ def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> Non
             click.echo(note, err=True)
         if not set(RECALL.values()) <= measured.num.keys():
             remedy = f"make it again: xc run {stage} --dataset {dataset} --recipe {recipe} --force"
-            gap = f"the {stage} of {recipe} has no figures of head, torso and tail labels"
+            gap = f"the stage {stage} of {recipe} has no figures of head, torso and tail labels"
             click.echo(f"note: {gap}; {remedy}", err=True)
     if as_json:
         head = {"dataset": dataset, "ours": ours, "theirs": theirs, "on": on, "documents": len(figures[0])}
-        click.echo(json.dumps(finite({**head, "metrics": rows})))
+        click.echo(canonical.line({**head, "metrics": rows}))
         return
     click.echo(f"{dataset}: {ours} minus {theirs}, {counted(len(figures[0]), f'{on} document')}, points of percent")
     for name, row in rows.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
 
+from xc_core import canonical
 from xc_core.chain import Workspace
 from xc_core.chain.names import first_command
 from xc_core.cli.options import dataset_option, device_option
@@ -38,4 +38,4 @@ def command(dataset: str, recipe: str | None, as_json: bool) -> None:
     for name in recipes:
         record = judged(workspace, dataset, name)
         shown = {"dataset": dataset, "recipe": name, **asdict(record)}
-        click.echo(json.dumps(shown) if as_json else f"{dataset} / {name}: {record.line}")
+        click.echo(canonical.line(shown) if as_json else f"{dataset} / {name}: {record.line}")

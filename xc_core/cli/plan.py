@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from xc_core import canonical
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.costs import gigabytes
 from xc_core.cli.options import Number, recipe_option
@@ -77,7 +77,7 @@ def plan(
             costs_of_device[name] = costs
     if as_json:
         rows = {name: [asdict(cost) for cost in costs] for name, costs in costs_of_device.items()}
-        click.echo(json.dumps({"recipe": recipe, "world": asdict(subject.world), "stages": rows, "notes": notes}))
+        click.echo(canonical.line({"recipe": recipe, "world": asdict(subject.world), "stages": rows, "notes": notes}))
         return
     for name, costs in costs_of_device.items():
         click.echo(table(subject, recipe, name, costs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from xc_core import canonical
 from xc_core.cli.champions import source_of
 from xc_core.cli.options import Number, device_option
 from xc_core.errors import UsageError
@@ -99,7 +99,7 @@ def predict(
     unicode = sys.stdout.encoding.lower() == "utf-8"  # another encoding lacks characters, for which JSON has escapes
     for text, labels in zip(questions, answers, strict=True):
         if as_json:
-            click.echo(escaped(json.dumps([asdict(label) for label in labels], ensure_ascii=not unicode)))
+            click.echo(escaped(canonical.line([asdict(label) for label in labels], ascii_only=not unicode)))
             continue
         click.echo(printable(text))
         for label in labels:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
+from xc_core import canonical
 from xc_core.artifacts import read_made
 from xc_core.chain import Workspace, changelog
 from xc_core.chain.dataset import Partition
@@ -187,7 +187,9 @@ def _detail_lines(details: dict[str, Any]) -> list[str]:
 
 def _echo_json(dataset: str, recipe: str | None, stage_states: list[State], details: dict[str, dict[str, Any]]) -> None:
     for state in stage_states:
-        click.echo(json.dumps({"dataset": dataset, "recipe": recipe, **asdict(state), **details.get(state.stage, {})}))
+        click.echo(
+            canonical.line({"dataset": dataset, "recipe": recipe, **asdict(state), **details.get(state.stage, {})})
+        )
 
 
 @click.command(short_help="Show all settings of a dataset or experiment.")

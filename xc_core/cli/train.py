@@ -126,7 +126,7 @@ def _declare_and_run(workspace: Workspace, request: _Request) -> None:
     _, previous = workspace.params.declared(dataset, recipe) or ("", {})
     lost = recipe in undeclared_recipes(workspace, dataset)
     declared = workspace.params.declare_experiment(dataset, recipe, request.base, request.changes)
-    if lost and (warning := replaced(workspace, dataset, declared.recipe)):
+    if lost and (warning := replaced(workspace, declared, TRAIN_STAGES[: TRAIN_STAGES.index(until) + 1])):
         report(warning)
     if _reaches(until, "scores"):  # reported now, not after the training of the encoder
         declared.recipe.require(fusion=_reaches(until, "fusion"))

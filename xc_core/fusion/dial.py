@@ -153,7 +153,9 @@ def checked_probability(least: float) -> float:
 
 def _from_0_to_1(name: str, value: float, expected: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UsageError(f"{name} {value!r}", expected=expected, do="fix the number")
+        is_percent = isinstance(value, int | float) and 1 < value <= 100
+        do = f"fix the number; {value:g} % is {value / 100:g}" if is_percent and name != "tail" else "fix the number"
+        raise UsageError(f"{name} {value!r}", expected=expected, do=do)
     return float(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Self
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy as np
 from xc_core.data.corpus import Corpus
 from xc_core.data.embeddings import Embeddings
 from xc_core.fusion import Fusion, Inputs, summed
-from xc_core.infer.gathered import Candidates, HeldOut, padded, second_half
+from xc_core.infer.gathered import Candidates, HeldOut, gather_each, padded, second_half
 from xc_core.metrics.ranking import PerDocument, per_document
-from xc_core.scores import Scores
+from xc_core.scores import FittedScore, Query, Scores
 from xc_core.shapes import F64, I64, Bool, Shortlist, among
 
 METRICS: Final = ("P_at_1", "P_at_5", "PSP_at_5")
@@ -42,13 +43,8 @@ class Ablation:
         documents = np.concatenate([np.zeros(0, np.int64), *(subset.rows for subset in held_out)])
         if not len(documents):
             return None
-        parts, proposals = [], []
-        for subset in held_out:
-            fitted, query = scores.fitted(subset.fold), subset.query(corpus, embeddings)
-            part = Candidates.of(subset, corpus, query, fitted, k)
-            found = {name: score.candidates(query, k) for name, score in fitted.items()}  # the query kept its searches
-            parts.append(part)
-            proposals.append({name: among(part.ids_NK, ids_NK) for name, ids_NK in found.items() if ids_NK is not None})
+        read = gather_each(held_out, corpus, embeddings, scores, k, partial(_with_proposals, k))
+        parts, proposals = [part for part, _ in read], [masks for _, masks in read]
         gathered, back = Candidates.concat(parts, documents), np.argsort(documents)
         width = gathered.ids_NK.shape[1]
         proposed = {
@@ -84,6 +80,13 @@ class Ablation:
 
     def _figures(self, gathered: Candidates, ranked: Shortlist) -> PerDocument:
         return per_document(ranked, gathered.truth, self.weights_L).only(METRICS)
+
+
+def _with_proposals(
+    k: int, part: Candidates, fitted: Mapping[str, FittedScore], query: Query
+) -> tuple[Candidates, dict[str, Bool]]:
+    found = {name: score.candidates(query, k) for name, score in fitted.items()}  # the query kept its searches
+    return part, {name: among(part.ids_NK, ids_NK) for name, ids_NK in found.items() if ids_NK is not None}
 
 
 def _restricted(rule: Fusion, names: tuple[str, ...]) -> Fusion | None:

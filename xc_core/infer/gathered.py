@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -15,10 +15,11 @@ from xc_core.data.folds import Fold, unseen
 from xc_core.data.labels import LabelMatrix
 from xc_core.fusion import FittedFusion, Fusion, Inputs, Pairs
 from xc_core.infer.ranker import candidates, distinct, values
-from xc_core.scores import FittedScore, Query
+from xc_core.scores import FittedScore, Query, Scores
 from xc_core.seeds import generator
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Bool, Shortlist, among
 
+T = TypeVar("T")
 _BESIDE: Final = 100
 """Positives of a document, the first by id, that are added to its row of candidates. All rows have one width, so that
 a document with very many positives would widen all of them."""
@@ -187,6 +188,26 @@ class Candidates:
         """Rank the candidates that scores proposed, as in serving."""
         ids_NK = np.where(self.found_NK[rows], self.ids_NK[rows], PAD_ID).astype(np.int32)
         return fusion.rank(ids_NK, self.values_NKF[rows])
+
+
+def gather_each(
+    held_out: list[HeldOut],
+    corpus: Corpus,
+    embeddings: Embeddings,
+    scores: Scores,
+    k: int,
+    read: Callable[[Candidates, Mapping[str, FittedScore], Query], T],
+) -> list[T]:
+    """Gather the candidates of each fold's documents, about ``k`` of each score; return what ``read`` makes of them.
+
+    ``read`` also gets the scores of the fold and the query, which keeps their searches. One fold is in memory at once.
+    """
+
+    def gathered(subset: HeldOut) -> T:
+        fitted, query = scores.fitted(subset.fold), subset.query(corpus, embeddings)
+        return read(Candidates.of(subset, corpus, query, fitted, k), fitted, query)
+
+    return [gathered(subset) for subset in held_out]
 
 
 def second_half(families_N: I64, division: int = 0) -> Bool:

@@ -71,13 +71,20 @@ def update(
         merged = present.merged(new, new_documents)
         _report_split_groups(merged.divided() - present.divided())
         if merged.same(present) and set(allow) <= set(settings.allow):
-            report(f"update: {dataset} has all that is in the new files; nothing changes")
+            report(f"update: {_nothing_new(new, dataset)}; nothing changes")
             return Difference.of(before, before)
         config = replace(reading, layout="auto", validation_fraction=fraction)
         if before.labels_in_test_only or new_corpus.labels_in_test_only:
             config = allowing(config, "unseen-labels")
         config = written(workspace, staging, dataset, merged, config)
         return Arrival(workspace, staging, dataset, config, command, Kind.UPDATE).install(None)
+
+
+def _nothing_new(new: Tables, dataset: str) -> str:
+    """Return why an update changes nothing; files without a document may be a failed export."""
+    if new.documents.is_empty():
+        return f"there is no document in the new files, and no label that {dataset} lacks"
+    return f"{dataset} has all that is in the new files"
 
 
 def raw_source(workspace: Workspace, dataset: str) -> Source:

@@ -125,7 +125,7 @@ def _add_predict(app: FastAPI, server: Server) -> None:
             "content": {"application/json": {"schema": PredictRequest.model_json_schema()}},
         }
     }
-    errors = {408: "slow body", 413: "above a limit of size", 415: "no JSON", 421: "unknown host name",
+    errors = {408: "slow body", 413: "above a limit of size", 415: "no JSON, or compressed", 421: "unknown host name",
               422: "a wrong value", 503: "too much to do; see Retry-After"}  # fmt: skip
     responses: dict[int | str, dict[str, Any]] = {200: {"model": Reply, "description": "The labels of each text."}}
     responses |= {code: {"model": Problem, "description": text} for code, text in errors.items()}
@@ -137,6 +137,9 @@ def _add_predict(app: FastAPI, server: Server) -> None:
         if kind != "application/json":
             found = f"content type {bare(kind) if kind else 'none'}"
             return problem(415, found, "application/json", "send the header Content-Type: application/json")
+        coding = request.headers.get("content-encoding", "identity").strip().lower()
+        if coding != "identity":
+            return problem(415, f"content encoding {bare(coding)}", "none", "send the body without compression")
         if request.url.query:
             found = f"the query {preview(f'?{request.url.query}')}"
             return problem(422, found, "parameters in the body, and no query", "move them into the JSON of the body")
@@ -180,7 +183,8 @@ async def _not_found(request: Request, error: Exception) -> Response:
     if status == 405:
         allowed = dict(getattr(error, "headers", None) or {})
         expected = f"the method {allowed.get('Allow', 'in /docs')}"
-        answer = problem(405, f"{bare(request.method)} {request.url.path}", expected, "see /docs")
+        do = "send the question as JSON in a POST; see /docs" if request.url.path == "/predict" else "see /docs"
+        answer = problem(405, f"{bare(request.method)} {request.url.path}", expected, do)
         answer.headers.update(allowed)  # RFC 9110 asks for Allow
         return answer
     return problem(status, "an unknown path", f"one of {', '.join(PATHS)}", "fix the path; see /docs")

@@ -20,6 +20,15 @@ from xc_core.visible import INK, counted
 
 _LETTERS: Final = string.ascii_letters + string.digits + "-_.:/#"
 """Characters of uids, of which one may be wrong or missing."""
+_EXAMPLE: Final = 'an object, for instance {"text": "a small dog", "k": 5}'
+_EXPECTED: Final = {
+    "int_type": "a whole number, without quotes",
+    "float_type": "a number, without quotes",
+    "bool_type": "true or false, without quotes",
+    "string_type": "a text in quotes",
+    "list_type": "a list of texts, also of a single one",
+}
+"""What pydantic expects, by its kinds of errors, in words for people."""
 _MAX_SPELLED: Final = 100
 """Characters of a uid whose spellings are tried: some ten thousand, which take milliseconds."""
 
@@ -56,6 +65,8 @@ class TooLargeError(UsageError):
 
 def parsed(body: bytes) -> PredictRequest:
     """Return the question in the JSON of ``body``; raise UsageError with the first thing that is wrong."""
+    if not body.strip():
+        raise UsageError("an empty body", expected=_EXAMPLE, do="send the question as the body of the request")
     try:
         request = PredictRequest.model_validate_json(body)
     except ValidationError as error:
@@ -85,25 +96,27 @@ def _repeated(body: bytes) -> str | None:
 
 
 def _validation_error(detail: dict[str, Any]) -> UsageError:
-    location = ".".join(map(str, detail["loc"]))
+    location = "".join(f"[{part}]" if isinstance(part, int) else str(part) for part in detail["loc"])
     if detail["type"] == "json_invalid":
         return UsageError(
             f"a body that is no JSON ({detail['msg'].removeprefix('Invalid JSON: ')})",
-            expected='an object, for instance {"text": "a small dog", "k": 5}',
+            expected=_EXAMPLE,
             do="fix the JSON; it has to be UTF-8",
         )
-    found = preview(str(detail["input"])) if isinstance(detail["input"], str) else _kind(detail["input"])
     return UsageError(
-        f"{found} as {location or 'the question'}",
-        expected=detail["msg"].removeprefix("Input should be ") or "another value",
-        do=f"fix {location}" if location else "send an object",
+        f"{_kind(detail['input'])} as {location or 'the question'}",
+        expected=_EXPECTED.get(detail["type"], detail["msg"].removeprefix("Input should be ")),
+        do=f"fix {location}" if location else 'send {"text": "..."}, or for several texts {"texts": ["...", "..."]}',
     )
 
 
 def _kind(value: object) -> str:
+    """Return a value as JSON has it, which a client in another language than Python knows."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
-    return shown(value, 60)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return preview(value) if isinstance(value, str) else shown(value, 60)
 
 
 def question(request: PredictRequest, served: Served, limits: Limits) -> Question:
@@ -130,9 +143,10 @@ def _texts(request: PredictRequest, limits: Limits) -> list[str]:
             f"{len(texts):,} texts", expected=f"1 to {limit:,}", do="send several requests" if texts else "send a text"
         )
     for number, text in enumerate(texts):
-        name = f"texts.{number}" if request.text is None else "text"
+        name = f"texts[{number}]" if request.text is None else "text"
         if not INK.search(text):
-            raise UsageError(f"an empty {name}", expected="a text with words", do="leave it out")
+            do = "leave it out" if len(texts) > 1 else "send another text"
+            raise UsageError(f"an empty {name}", expected="a text with words", do=do)
         if len(text) > limits.text_chars:
             raise TooLargeError(
                 f"{len(text):,} characters in {name}",

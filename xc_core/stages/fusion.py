@@ -18,7 +18,7 @@ from xc_core.fusion.base import RULE, SUM
 from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
 from xc_core.infer.ablation import METRICS
-from xc_core.infer.gathered import Candidates, HeldOut, second_half
+from xc_core.infer.gathered import Candidates, HeldOut, gather_each, second_half
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.ranking import PerDocument, of_each, per_document
 from xc_core.metrics.report import in_bins
@@ -72,10 +72,7 @@ def _gather(
 ) -> tuple[I64, Candidates]:
     """Return the rows of all held-out documents, sorted, and their candidates in this order."""
     embeddings, k = context.read(Embeddings), context.settings.candidates
-    parts = [
-        Candidates.of(subset, corpus, subset.query(corpus, embeddings), scores.fitted(subset.fold), k)
-        for subset in held_out
-    ]
+    parts = gather_each(held_out, corpus, embeddings, scores, k, lambda part, fitted, query: part)
     rows = np.concatenate([subset.rows for subset in held_out])
     return np.sort(rows), Candidates.concat(parts, rows)
 

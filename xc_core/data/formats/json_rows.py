@@ -18,10 +18,10 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def json_names(path: Path) -> dict[str, Any]:
-    """Return the first line of a file, whose keys are the names of its columns; raise DataError without one."""
+    """Return the first line of a file, whose keys are the names of its columns; empty for a file without lines."""
     for number, raw in blocks(path, ReadOptions(max_line_bytes=LONGEST)):
         return next(_objects(path, number, raw))
-    raise DataError("no line", expected="one JSON object per line", do="write the file again", where=path.name)
+    return {}
 
 
 def json_batches(path: Path, options: ReadOptions, known: tuple[str, ...]) -> Iterator[dict[str, list[Any]]]:

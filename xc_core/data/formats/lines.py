@@ -48,7 +48,12 @@ def lines(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
 
 
 def open_bytes(path: Path) -> BufferedIOBase:
-    """Open a file for reading bytes; a file whose name ends in .gz is decompressed."""
+    """Open a file for reading bytes; a file whose name ends in .gz is decompressed.
+
+    Raises DataError for one of no bytes, which is no compressed file; Python would read it as an empty text.
+    """
+    if path.suffix == ".gz" and not path.stat().st_size:
+        raise _broken_gzip("0 bytes", path.name, path.name)
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
@@ -56,12 +61,16 @@ def _read(stream: BufferedIOBase, amount: int, path: Path, number: int) -> bytes
     try:
         return stream.read(amount)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"a truncated or broken gzip stream ({error})",
-            expected="a complete gzip file, because the name ends in .gz",
-            do=f"download the file again (`gzip -t {path.name}` checks it), or remove .gz from its name if it is text",
-            where=f"{path.name}, line {number} or later",
-        ) from error
+        raise _broken_gzip(error, path.name, f"{path.name}, line {number} or later") from error
+
+
+def _broken_gzip(cause: object, name: str, where: str) -> DataError:
+    return DataError(
+        f"a truncated or broken gzip stream ({cause})",
+        expected="a complete gzip file, because the name ends in .gz",
+        do=f"download the file again (`gzip -t {name}` checks it), or remove .gz from its name if it is text",
+        where=where,
+    )
 
 
 def _check(block: bytes, path: Path, number: int, options: ReadOptions) -> None:

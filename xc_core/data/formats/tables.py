@@ -101,7 +101,10 @@ def _refusing(path: Path, row: int) -> Iterator[None]:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of a table's columns, of JSON lines the fields of the first; raise DataError as ``batches``."""
+    """Return the names of a table's columns, of JSON lines the fields of the first; raise DataError as ``batches``.
+
+    A file of JSON lines without lines has no columns: nothing is missing from rows that it does not have.
+    """
     if is_lines(path):
         return list(json_names(path))
     with _refusing(path, 1):

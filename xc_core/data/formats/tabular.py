@@ -58,13 +58,13 @@ class Tabular(Source):
 
     @property
     def has_uids(self) -> bool:
-        """True if every table has a column uid."""
-        return all("uid" in column_names(path) for path in self._tables)
+        """True if every table has a column uid; one without columns has no rows that could lack it."""
+        return all("uid" in names for path in self._tables if (names := column_names(path)))
 
     @property
     def names_labels(self) -> bool:
         """True unless there is a labels table without a column uid."""
-        return self._names is None or "uid" in column_names(self._names)
+        return self._names is None or "uid" in _label_columns(self._names)
 
     @property
     def documents_stay(self) -> bool:
@@ -75,7 +75,7 @@ class Tabular(Source):
         """Yield the rows of the labels table, or the distinct label names; report unused columns."""
         for path in self._tables:
             _report_unused(path)
-        if self._names is not None:
+        if self._names is not None and _label_columns(self._names):
             for block, _ in table_rows(self._names, self.options, with_labels=False):
                 yield block
             return
@@ -241,7 +241,7 @@ def _number(
 def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str) -> DataError:
     """Return the error for a label that is not in the labels table."""
     found = f"the label {preview(str(name))}{nearest(str(name), list(ids)[:10000])}"
-    if table is not None and "uid" not in column_names(table):
+    if table is not None and "uid" not in _label_columns(table):
         expected, do = f"a column uid in {table.name}, with the names of the labels", "add the column"
     else:
         expected = f"a name in the column uid of {table.name if table else 'the table'}"
@@ -273,9 +273,16 @@ def _rows_of_split(block: Block, split: str, options: ReadOptions) -> Block:
     )
 
 
+def _label_columns(path: Path) -> list[str]:
+    """Return the columns of a table of labels; raise DataError if it has none."""
+    if names := column_names(path):
+        return names
+    raise DataError("no line", expected="a label per line, with its uid", do="write the file again", where=path.name)
+
+
 def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
     """Yield the rows of a table of labels; raise DataError for one without uids."""
-    names = column_names(path)
+    names = _label_columns(path)
     if "uid" not in names:
         raise DataError(
             f"the columns {previews(names)}{nearest('uid', names)}",
@@ -290,7 +297,7 @@ def label_rows(path: Path, options: ReadOptions) -> Iterator[Block]:
 def add_labels(folder: Path, labels: pl.DataFrame, new: int) -> None:
     """Write all labels as labels.parquet, in place of the table of labels if there is one."""
     old = _table(folder, "labels")
-    if old is not None and "uid" not in column_names(old):
+    if old is not None and "uid" not in _label_columns(old):
         raise DataError(
             f"{old.name} without the column uid", expected="labels with uids", do="add the column", where=str(folder)
         )

@@ -37,6 +37,8 @@ def blocks_of(stream: IO[bytes], path: Path, column: str) -> Iterator[list[str]]
     or is not text, and a text that is too long.
     """
     name = Path(path.name.removesuffix(".gz"))
+    if name.name != path.name and not path.stat().st_size:
+        raise _unreadable(str(path), "gzip", EOFError("0 bytes"))  # Python would read an empty text
     plain = stream if name.name == path.name else gzip.GzipFile(fileobj=stream)
     yield from _READERS[name.suffix](plain, column, str(path))
 
