@@ -309,8 +309,8 @@ def main() -> int:
             tally = Tally(scope, len({mutant.place for mutant in found}))
             tried(tree, tally, sample(found, budget.size, arguments.seed), budget, known, arguments.resume)
             tallies.append(tally)
-    if whole:
-        write([tally for tally in tallies if tally.tried and tally.scope.name in whole])
+    if rows := [tally for tally in tallies if tally.tried and tally.scope.name in whole]:
+        write(rows)
     print(
         "\n".join([HEAD, *(tally.row() for tally in tallies)])
         if tallies

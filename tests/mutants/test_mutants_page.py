@@ -38,6 +38,7 @@ def test_dagster_and_mlflow_are_imported_once_for_the_packages_that_need_them(
     names: list[str] = []
     monkeypatch.setattr(main, "copy_tree", lambda *_: None)
     monkeypatch.setattr(main, "preload", names.extend)
+    monkeypatch.setattr(main, "write", lambda _: None)
     monkeypatch.setattr(main, "tried", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["mutants", package, "--size", "1"])
     main.main()
