@@ -95,6 +95,7 @@ def test_a_pass_fills_a_quarter_of_the_free_memory_of_a_card(monkeypatch: pytest
     assert card.tokens_per_pass(2048, 1000) == 10_000
     assert card.tokens_per_pass(2048, 100) == 16_384
     assert card.tokens_per_pass(2048, 100_000) == 2048
+    assert card.tokens_per_pass(2048, 0) == 16_384, "an encoder of a plug-in may hold nothing"
     assert devices.Device("cpu").tokens_per_pass(2048, 1) == 2048
     assert (card.pass_cost, devices.Device("cpu").pass_cost) == (None, 64), "a card is fast if passes are full"
 

@@ -22,8 +22,9 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_link_shares_the_files(source: Path, tmp_path: Path) -> None:
-    assert link(source, tmp_path / "more" / "copy")
-    copy = tmp_path / "more" / "copy"
+    """Neither the folder above the copy is there before, nor the one above that."""
+    copy = tmp_path / "more" / "folders" / "copy"
+    assert link(source, copy)
     assert (copy / "a.txt").samefile(source / "a.txt")
     assert artifacts.verify(copy, kind="thing") == manifests.read_manifest(source)
 

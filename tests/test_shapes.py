@@ -65,6 +65,16 @@ def test_a_hole_is_among_no_labels_whatever_the_text_before_it_has() -> None:
     assert among(ids_NK, known_NK).tolist() == [[True, False], [False, False]]
 
 
+@pytest.mark.parametrize("k", [0, 1, 2, 3, 5])
+def test_the_first_labels_of_a_shortlist_are_cut_or_padded_to_the_width_asked_for(k: int) -> None:
+    short = Shortlist(
+        np.array([[4, 2, 7], [1, 0, PAD_ID]], np.int32), np.array([[3, 2, 1], [5, 4, -np.inf]], np.float32)
+    )
+    first = short.top(k)
+    assert first.ids_NK.tolist() == [[4, 2, 7, *[PAD_ID] * 2][:k], [1, 0, *[PAD_ID] * 3][:k]]
+    assert first.scores_NK.tolist() == [[3, 2, 1, *[-np.inf] * 2][:k], [5, 4, *[-np.inf] * 3][:k]]
+
+
 def test_a_shortlist_without_some_labels_ends_in_holes() -> None:
     ids_NK, scores_NK = (
         np.array([[4, 2, 7], [1, 0, PAD_ID]], np.int32),

@@ -19,9 +19,11 @@ from assets import database
 from assets.release import aliases, champions, health, promotion
 from assets.release import candidate as candidates
 from assets.release.ancestry import read
+from assets.release.judge import acceptance_folder
 from assets.release.origin import ARTEFACTS, FOLDER
 from assets.release.registry import Released
 from assets.release.versions import AROUND, digest_around
+from assets.resources import Dvc
 from tests.assets.conftest import Registry, Store, champion_files
 from tests.cli.conftest import Xc, entry, offered
 from tests.conftest import TOY_CHANGES
@@ -238,6 +240,16 @@ def test_a_former_champion_needs_no_reason(xc: Xc, declared: Registry) -> None:
     assert declared.aliases() == {"champion": 1, "previous": 2}
 
 
+def test_a_promotion_records_raw_data_and_acceptance_set_in_dvc(
+    released: Released, xc: Xc, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the set nobody else could judge a model on the same documents."""
+    recorded: list[Path] = []
+    monkeypatch.setattr(Dvc, "track_source", lambda _, source: recorded.append(source))
+    assert xc("promote", "--dataset", "toy", "--recipe", "ngame").code == 0
+    assert recorded == [project.raw("toy"), acceptance_folder(project, "toy")]
+
+
 def test_a_recipe_that_the_gate_refuses_leaves_the_champion(
     released: Released, xc: Xc, own: Workspace, store: Store
 ) -> None:
@@ -361,7 +373,7 @@ def test_a_model_that_is_out_of_date_is_not_promoted(released: Released, xc: Xc,
 
 
 def test_the_lineage_of_a_version_leaves_no_temporary_files(
-    released: Released, xc: Xc, own: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    released: Released, xc: Xc, own: Workspace, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its origin has params.yaml and what differs from the commit."""
     (tmp_path / "temporary").mkdir()

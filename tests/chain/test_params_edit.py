@@ -150,12 +150,20 @@ def test_a_comment_stays_above_what_it_is_about(bare: Workspace) -> None:
 
 
 def test_the_same_declaration_twice_leaves_the_file_alone(bare: Workspace) -> None:
-    bare.params.declare_dataset("second", IngestConfig(filters="none"))
-    bare.params.declare_experiment("second", "ngame", "ngame", {"encoder": {"epochs": 1}})
-    before = (bare.root / "params.yaml").stat().st_mtime_ns, (bare.root / "params.yaml").read_bytes()
-    bare.params.declare_dataset("second", IngestConfig(filters="none"))
-    bare.params.declare_experiment("second", "ngame", "ngame", {"encoder": {"epochs": 1}})
-    assert before == ((bare.root / "params.yaml").stat().st_mtime_ns, (bare.root / "params.yaml").read_bytes())
+    """With comments inside the entry, which a new one would not have."""
+
+    def declare() -> tuple[int, str]:
+        bare.params.declare_dataset("second", IngestConfig(filters="none"))
+        bare.params.declare_experiment("second", "ngame", "ngame", {"encoder": {"epochs": 1}})
+        return path.stat().st_mtime_ns, path.read_text()
+
+    path = bare.root / "params.yaml"
+    _, text = declare()
+    start, found, end = text.partition("second_ngame:")
+    assert found and end.count("epochs: 1\n") == 1, text
+    path.write_text(f"{start}{found}{end.replace('epochs: 1', 'epochs: 1  # enough')}")
+    before = path.stat().st_mtime_ns, path.read_text()
+    assert declare() == before and "  # enough" in before[1]
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,9 @@ def test_the_dial_moves_no_candidate_in_or_out_and_0_is_the_order_of_the_fusion(
 @pytest.mark.parametrize("tail", [-0.5, 2, float("nan"), "1"])
 def test_a_position_that_the_dial_does_not_have_is_refused(predictor: Predictor, tail: float) -> None:
     for texts in (TEXTS, []):
-        with pytest.raises(UsageError, match="tail"):
-            predictor.predict(texts, tail=tail)
+        for asked in (predictor.predict, predictor.shortlist):
+            with pytest.raises(UsageError, match="tail"):
+                asked(texts, 5, tail=tail)
 
 
 def test_a_position_that_is_asked_for_changes_no_probability(rare: Predictor) -> None:

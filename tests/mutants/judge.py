@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,10 @@ LIBRARIES = (
     "starlette.testclient", "uvicorn", "ruamel.yaml", "prometheus_client", "click", "hydra", "hypothesis", "tokenizers",
     "torch.fx.experimental.symbolic_shapes", "faiss", "lightgbm",
 )  # fmt: skip
-"""What most packages need; Dagster and MLflow are imported by the tests of assets and pipelines alone."""
+"""What most packages need."""
+SERVERS = ("dagster", "mlflow", "mlflow.pyfunc", "mlflow.store.tracking.sqlalchemy_store",
+           "mlflow.store.model_registry.sqlalchemy_store")  # fmt: skip
+"""What the packages assets and pipelines need too."""
 OURS = frozenset({"xc_core", "assets", "pipelines", "tests", "benchmarks"})
 PASSED, FAILED, TOO_LONG, UNDECIDED = "survived", "killed", "too long", "not decided"
 _POLL_S = 0.2
@@ -77,9 +80,9 @@ def copy_tree(root: Path, target: Path) -> None:
             shutil.copy2(root / name, target / name)
 
 
-def preload() -> None:
-    """Import the libraries that most tests need; those that are missing are skipped. Nothing of ours is imported."""
-    for name in LIBRARIES:
+def preload(names: Iterable[str] = LIBRARIES) -> None:
+    """Import the libraries that tests need; those that are missing are skipped. Nothing of ours is imported."""
+    for name in names:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 

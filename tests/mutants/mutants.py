@@ -22,7 +22,18 @@ from functools import cache, partial
 from pathlib import Path
 
 from tests.mutants.entered import SECONDS, Entered, Tracer
-from tests.mutants.judge import PASSED, UNDECIDED, Limits, Verdict, changed, copy_tree, judge, preload
+from tests.mutants.judge import (
+    LIBRARIES,
+    PASSED,
+    SERVERS,
+    UNDECIDED,
+    Limits,
+    Verdict,
+    changed,
+    copy_tree,
+    judge,
+    preload,
+)
 from tests.mutants.places import Mutant, mutants, sample
 from tests.mutants.scopes import SCOPES, Scope, modules, scope_of
 from tests.pages import between, fill
@@ -133,7 +144,7 @@ def runs(scope: Scope, path: Path | None = None, tests: list[str] | None = None)
     ``tests`` are the ones that can see a bug; None if all can. pytest's limit of time per test is off, because a busy
     machine would exceed it without a bug.
     """
-    named = [] if path is None else sorted((ROOT / "tests").glob(f"*/test_{path.stem}*.py"))
+    named = [] if path is None else sorted((ROOT / "tests").rglob(f"test_{path.stem}*.py"))
     own = [str(test.relative_to(ROOT)) for test in named]
     if tests is not None:
         own, tests = ([test for test in tests if (test.split("::")[0] in own) is first] for first in (True, False))
@@ -245,18 +256,22 @@ def write(tallies: list[Tally]) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "packages", nargs="*", metavar="PACKAGE", help="such as xc_core/losses; by default what changed"
+        "packages",
+        nargs="*",
+        metavar="PACKAGE",
+        help="such as xc_core/losses, or a module of it: xc_core/losses/bce.py; by default what changed",
     )
     parser.add_argument("--since", default="HEAD~1", help="git reference: without packages, the lines changed since")
-    parser.add_argument("--size", type=int, default=20, help="mutants per package (default 20)")
+    parser.add_argument("--size", type=int, default=20, help="mutants per package, or of its modules (default 20)")
     parser.add_argument("--minutes", type=float, default=60.0, help="no mutant begins later (default 60)")
     parser.add_argument("--seed", type=int, default=0, help="another sample")
     parser.add_argument("--resume", action="store_true", help="do not run mutants again that were killed before")
     arguments = parser.parse_args()
     names = [scope.name for scope in SCOPES]
     for package in arguments.packages:
-        if package.rstrip("/") not in names:
-            parser.error(f"found package {package}; expected some of {', '.join(names)}")
+        module = Path(package)
+        if package.rstrip("/") not in names and not (scope_of(module) and (ROOT / module).is_file()):
+            parser.error(f"found package {package}; expected a module, or some of {', '.join(names)}")
     return arguments
 
 
@@ -270,26 +285,32 @@ def _places(scope: Scope, lines: dict[Path, set[int]] | None) -> list[Mutant]:
     return found
 
 
+def _all_lines(names: set[str]) -> dict[Path, set[int]]:
+    """Return the lines of modules, given by their paths in the repository."""
+    return {Path(name): set(range(1, len((ROOT / name).read_text("utf-8").splitlines()) + 1)) for name in names}
+
+
 def main() -> int:
     """Run; return 1 if a mutant survived or was not decided."""
     arguments = _arguments()
     wanted = [package.rstrip("/") for package in arguments.packages]
-    lines = None if wanted else changed_lines(arguments.since)
-    names = wanted or {scope.name for path in lines or () if (scope := scope_of(path))}
+    whole = {scope.name for scope in SCOPES} & set(wanted)
+    lines = _all_lines(set(wanted) - whole) if wanted else changed_lines(arguments.since)
+    names = whole | {scope.name for path in lines if (scope := scope_of(path))}
     known = Known.read() if arguments.resume else Known()
     budget = Budget(arguments.size, time.monotonic() + 60 * arguments.minutes)
     tallies = []
     with tempfile.TemporaryDirectory(prefix="xc-mutants-") as folder:
         tree = Path(folder) / "tree"
         copy_tree(ROOT, tree)
-        preload()
+        preload((*LIBRARIES, *(SERVERS if any(name.startswith(("assets", "pipelines")) for name in names) else ())))
         for scope in (scope for scope in SCOPES if scope.name in names):
-            found = _places(scope, lines)
+            found = _places(scope, None if scope.name in whole else lines)
             tally = Tally(scope, len({mutant.place for mutant in found}))
             tried(tree, tally, sample(found, budget.size, arguments.seed), budget, known, arguments.resume)
             tallies.append(tally)
-    if lines is None:
-        write([tally for tally in tallies if tally.tried])
+    if rows := [tally for tally in tallies if tally.tried and tally.scope.name in whole]:
+        write(rows)
     print(
         "\n".join([HEAD, *(tally.row() for tally in tallies)])
         if tallies

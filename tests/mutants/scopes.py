@@ -25,7 +25,7 @@ SCOPES = (
                              "tests/assets/test_registry.py", "tests/assets/test_promotion.py",
                              "tests/assets/test_best.py", "tests/assets/test_pointer.py", "tests/assets/test_copies.py",
                              "tests/assets/test_accepting.py", "tests/assets/test_deleting.py",
-                             "tests/assets/test_origin.py", "tests/pipelines/test_lineage.py",
+                             "tests/assets/test_origin.py", "tests/assets/test_ancestry.py", "tests/pipelines/test_lineage.py",
                              "tests/pipelines/test_release.py", "tests/cli/test_options.py")),
     Scope("assets", ("tests/pipelines/test_jobs.py", "tests/assets", "tests/pipelines/test_stage_calls.py",
                      "tests/pipelines/test_corpus_checks.py", "tests/pipelines/test_experiment_checks.py",
@@ -54,7 +54,8 @@ SCOPES = (
     Scope("xc_core/fusion", ("tests/fusion", "tests/stages/test_fusion_fallback.py",
                                "tests/stages/test_fusion_dial.py", *SETTINGS)),
     Scope("xc_core/infer", ("tests/infer", "tests/serve/test_questions.py", "tests/test_bundle.py",
-                            "tests/cli/test_predict_command.py", "tests/stages/test_fusion_families.py")),
+                            "tests/cli/test_predict_command.py", "tests/cli/test_ablate_command.py",
+                            "tests/stages/test_fusion_families.py")),
     Scope("xc_core/lifecycle", ("tests/lifecycle", "tests/cli/test_update_command.py",
                                 "tests/cli/test_ingest_command.py", "tests/cli/test_forget_command.py",
                                 "tests/cli/test_forget_shown.py", "tests/cli/test_replacement.py",
@@ -77,10 +78,13 @@ SCOPES = (
     Scope("xc_core/stages", ("tests/stages", "tests/lifecycle/test_add_labels.py", "tests/recipes/test_refresh.py")),
     Scope("xc_core/train", ("tests/train", *SETTINGS)),
     Scope("xc_core/tune", ("tests/cli/test_tune_command.py", "tests/tune")),
-    Scope("xc_core", tuple(f"tests/test_{name}.py" for name in (
+    Scope("xc_core", (*(f"tests/test_{name}.py" for name in (
         "artifacts", "canonical", "causes", "confidential", "devices", "environment", "errors", "git", "installation",
         "leftovers", "linked", "locks", "memory", "outside", "params", "params_parts", "plugins", "progress", "seeds",
-        "shapes", "sqlite", "visible", "bundle"))),
+        "shapes", "sqlite", "visible", "bundle", "messages", "full_disk")),
+        "tests/encoders/test_bad_models.py", "tests/encoders/test_passes.py", "tests/train/test_distributed.py",
+        "tests/plugins", "tests/chain/test_states.py", "tests/chain/test_model_folders.py",
+        "tests/stages/test_pooling_report.py")),
 )  # fmt: skip
 """More specific packages stand before those that contain them."""
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests import pages
 from tests.mutants import judge as judging
 from tests.mutants import mutants as main
 from tests.mutants.entered import SECONDS, Entered, Tracer
@@ -118,6 +116,8 @@ def test_tests_named_after_the_module_run_first() -> None:
     assert {"--ignore=tests/losses/test_bounded_slots.py", "--timeout=0"} <= set(second), "the tool's own limits hold"
     see = ["tests/chain/test_x.py::test_a", "tests/losses/test_triplet.py::test_b"]
     assert [run[-1] for run in main.runs(scope, Path("xc_core/losses/triplet.py"), see)] == see[::-1]
+    single = Scope("xc_core", ("tests/test_git.py", "tests/test_locks.py"))
+    assert main.runs(single, Path("xc_core/locks.py"))[0][-1] == "tests/test_locks.py"
 
 
 @pytest.fixture
@@ -311,29 +311,6 @@ def test_equivalent_mutants_name_files_and_lines_that_are_there() -> None:
         before = "\n".join(line[1:] for line in change.splitlines() if line.startswith("-"))
         assert before in (ROOT / path).read_text("utf-8"), f"{path}: {before}"
         assert why
-
-
-def test_a_page_keeps_the_rows_of_other_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "tests.md"
-    page.write_text("# Tests\n\n<!-- mutants: begin -->\n| `a` | 1 |\n| `b` | 1 |\n<!-- mutants: end -->\n\nThe end.\n")
-    monkeypatch.setattr(main, "PAGE", page)
-    main.write([Tally(Scope("b", ()), places=1000, killed=18, equivalent=1, survived=["x"])])
-    text = page.read_text()
-    rows = pages.between(text, "mutants").splitlines()
-    assert rows[2] == "| `a` | 1 |" and rows[3].startswith("| `b` | 1,000 | 20 | 18 | 1 | 1 | 95% | 20")
-    assert text.startswith("# Tests\n") and text.endswith("\n\nThe end.\n")
-
-
-def test_a_page_without_its_markers_is_refused() -> None:
-    with pytest.raises(ValueError, match="no markers <!-- mutants: begin -->"):
-        pages.filled("# Tests\n", "mutants", "x")
-
-
-def test_an_unknown_package_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["mutants", "xc_core/loses"])
-    with pytest.raises(SystemExit):
-        main.main()
-    assert "found package xc_core/loses; expected some of assets/release" in capsys.readouterr().err
 
 
 def test_mutants_are_ordered_by_file_and_line() -> None:

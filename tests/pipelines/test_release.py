@@ -11,12 +11,15 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from assets.release.gate import Line, Verdict
-from assets.release.judge import Judge
+from assets.release.judge import Judge, acceptance_folder
+from assets.resources import Dvc
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from xc_core.chain import Workspace
 from xc_core.chain.status import Status, states
+from xc_core.data.acceptance import draw
+from xc_core.data.corpus import Corpus
 from xc_core.errors import ConfigError
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
@@ -92,6 +95,21 @@ def test_a_model_that_passes_the_gate_becomes_champion(toy: Recorded, monkeypatc
     assert asked == [("3", "2")]
     assert (found["version"], found["champion"], gate.passed) == (3, True, True)
     assert moved(toy) == [("previous", "2"), ("champion", "3"), ("challenger", "3")]
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_the_acceptance_set_is_recorded_in_dvc(
+    record: Record, copied: Workspace, monkeypatch: pytest.MonkeyPatch, passes: bool
+) -> None:
+    """Without it nobody else could judge a model on the same documents."""
+    toy, folder, recorded = record(copied), acceptance_folder(copied, "toy"), list[Any]()
+    draw(copied.open(Corpus, "toy"), "toy", folder)
+    judged(monkeypatch, passes)
+    toy.mlflow.search_model_versions.return_value = [Version("3")]
+    toy.mlflow.get_model_version_by_alias.return_value = Version("3" if passes else "2")
+    monkeypatch.setattr(Dvc, "track_source", lambda dvc, source: recorded.append((dvc.root, source)))
+    run(toy)
+    assert recorded == [(str(copied.root), folder)]
 
 
 def test_a_refused_model_is_a_failed_check_that_names_the_line(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,13 @@ def query_scores(rows_LD: F32, query: Query) -> F32:
     return VectorScore.build(rows_LD, None).values(query, every)
 
 
+def test_a_value_is_the_product_with_the_row_of_a_label_and_its_bias_once() -> None:
+    query = Query(unit(7, 5))
+    rows_LD = np.random.default_rng(1).normal(size=(LABELS, query.doc_ND.shape[1] + 1)).astype(np.float32)
+    expected = query.doc_ND @ rows_LD[:, :-1].T + rows_LD[:, -1]
+    np.testing.assert_allclose(query_scores(rows_LD, query), expected, atol=1e-5)
+
+
 def test_filtered_pairs_are_no_negatives() -> None:
     every, query = np.tile(np.arange(LABELS, dtype=np.int32), (7, 1)), Query(unit(7, 5))
     with_them, without = (BiasedRows(**SMALL).fit(data(own)).values(query, every) for own in (FILTERS, None))
