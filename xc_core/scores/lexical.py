@@ -110,8 +110,8 @@ class Lexical(Score):
 
     def _threshold_of(self, terms_NT: Any) -> float:
         """Return the threshold for documents with these terms."""
-        most = self.usual_terms * terms_NT.shape[0]
-        return self.threshold * most / terms_NT.nnz if 0 < most < terms_NT.nnz else self.threshold
+        usual, found = self.usual_terms * int(terms_NT.shape[0]), int(terms_NT.nnz)
+        return self.threshold * usual / found if 0 < usual < found else self.threshold
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
         """Score new labels by the cosine of the texts' terms (a guess): the trees know only those of their training.
