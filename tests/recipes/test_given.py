@@ -42,6 +42,7 @@ OFF: Final[dict[str, tuple[Any, str]]] = {
     "Shared.share": (False, "no positives beside the sampled ones"),
     "InBatch.unseen": (0, "no labels are added to the pool"),
     "Searching.ahead": (0, "no search in the background"),
+    "Lexical.usual_terms": (0, "one threshold for texts of any length"),
     "Classifier.joined": (False, "one vector per document"),
     "Fusion.add": ((), "no selection: all scores that rank labels"),
     "WithTrees.features": ((), "no selection: all scores"),

@@ -341,13 +341,49 @@ def test_settings_reach_omikuji_and_branches_are_of_any_size(monkeypatch: pytest
 
     def spied(path: str, how: Any) -> Any:
         names = ("n_trees", "cluster_balanced", "cluster_k", "max_depth", "linear_max_iter", "cluster_eps")
-        asked.append({name: getattr(how, name) for name in names})
+        asked.append({name: getattr(how, name) for name in (*names, "linear_weight_threshold")})
         return train(path, how)
 
     monkeypatch.setattr(omikuji.Model, "train_on_data", spied)
-    fit(TEXTS, TRUTH, Lexical(trees=2, clusters=4, depth=2, passes=3, tolerance=0.25))
+    fit(TEXTS, TRUTH, Lexical(trees=2, clusters=4, depth=2, passes=3, tolerance=0.25, threshold=0.125))
     bonsai = {"n_trees": 1, "cluster_balanced": False, "cluster_k": 4, "max_depth": 2}
-    assert asked == [bonsai | {"linear_max_iter": 3, "cluster_eps": 0.25}] * 2
+    others = {"linear_max_iter": 3, "cluster_eps": 0.25, "linear_weight_threshold": 0.125}
+    assert asked == [bonsai | others] * 2
+
+
+@pytest.mark.parametrize(("usual", "expected"), [(0, 0.125), (6, 0.125), (5, 0.125), (2, 0.05), (1, 0.025)])
+def test_the_threshold_is_lower_if_documents_have_more_terms_than_usual(
+    monkeypatch: pytest.MonkeyPatch, usual: int, expected: float
+) -> None:
+    """Documents have five terms on average; label texts, which have one, do not count."""
+    asked: list[float] = []
+    train = omikuji.Model.train_on_data
+
+    def spied(path: str, how: Any) -> Any:
+        asked.append(how.linear_weight_threshold)
+        return train(path, how)
+
+    monkeypatch.setattr(omikuji.Model, "train_on_data", spied)
+    texts = ["a1 b1 c1 d1", "a1 b1 c1 d1 e1 f1", "a1 b1 c1 d1 e1"] * 4
+    truth = LabelMatrix.from_pairs(np.arange(12), np.arange(12) % 3, (12, 3))
+    settings = Lexical(terms=TermSettings(ngrams=1), trees=1, threshold=0.125, usual_terms=usual)
+    model = fit(texts, truth, settings, label_texts=["a1", "b1", "c1"])
+    assert asked == [pytest.approx(expected)]
+    assert model.settings == settings, "as it was declared"
+
+
+def test_small_weights_are_kept_for_long_texts() -> None:
+    """Of 30 words, a label has ten more often than others do; no weight is above 0.25."""
+    rng = np.random.default_rng(0)
+    of_doc = np.arange(60) % 3
+    texts = [
+        " ".join(f"w{word}" for word in range(30) if rng.random() < (0.9 if word % 3 == one else 0.6)) for one in of_doc
+    ]
+    truth = LabelMatrix.from_pairs(np.arange(60), of_doc, (60, 3))
+    settings = Lexical(terms=TermSettings(ngrams=1), threshold=2.0)
+    short, long = (fit(texts, truth, dataclasses.replace(settings, usual_terms=usual)) for usual in (30, 1))
+    assert len(np.unique(shortlist(short, texts).scores_NK[:, :3])) == 1, "no weight is left"
+    assert np.mean(shortlist(long, texts).ids_NK[:, 0] == of_doc) > 0.9
 
 
 def test_a_label_that_no_document_has_is_found_by_its_own_text() -> None:

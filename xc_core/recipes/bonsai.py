@@ -45,6 +45,7 @@ BONSAI = register(
                 depth=3,  # d
                 passes=5,  # of the solver; the authors' code: 20
                 tolerance=0.01,  # of k-means; the authors' code: 0.0001
+                threshold=0.1,  # Delta
                 beam=10,  # B
                 labels=100,
             ),

@@ -20,8 +20,9 @@ Texts are read up to 128 tokens (docs/lab-notes/2026-11-23-length-of-texts.md). 
 Chosen on validation documents of WordNetMini; the fusion on those of DebianSeeAlso and DebianTags too, the number of
 its documents on YSOFinna's, label trees on FinnaRelated's (their passes on parts of YSOFinna's), the length of texts
 on DebianSeeAlso's and DebianTags's, the frozen layers on WordNetMini's and parts of WordNetTags, DebianTags and
-YSOFinna, parts of words on those of nine datasets (docs/lab-notes/2026-11-29-parts-of-words-in-house.md). The encoder
-was all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defaults.md.
+YSOFinna, parts of words on those of nine datasets (docs/lab-notes/2026-11-29-parts-of-words-in-house.md),
+``usual_terms`` on three datasets of long texts (docs/lab-notes/2026-11-30-weights-of-long-texts.md). The encoder was
+all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defaults.md.
 """
 
 from dataclasses import replace
@@ -55,6 +56,30 @@ TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000, characters=0)
 """The words that scores by words read."""
 PARTS = replace(TERMS, characters=4)
 """The parts of words that scores by parts of words read."""
+LEXICAL = Lexical(
+    terms=TERMS,
+    trees=3,
+    clusters=100,
+    depth=3,
+    passes=5,
+    tolerance=0.01,
+    threshold=0.1,
+    usual_terms=250,
+    beam=10,
+    labels=100,
+)
+CHARACTERS = Characters(
+    terms=PARTS,
+    trees=3,
+    clusters=100,
+    depth=3,
+    passes=5,
+    tolerance=0.01,
+    threshold=0.1,
+    usual_terms=250,
+    beam=10,
+    labels=100,
+)
 
 FUSION = FusionSettings(
     rule=LightGBM(
@@ -105,9 +130,9 @@ HOUSE = register(
             Classifier(),
             Frequency(),
             Neighbours(nearest=30, temperature=0.05, exact_up_to=50_000, probes=128),
-            Lexical(terms=TERMS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
+            LEXICAL,
             LabelWords(terms=TERMS),
-            Characters(terms=PARTS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
+            CHARACTERS,
             LabelCharacters(terms=PARTS),
         ),
         fusion=FUSION,

@@ -7,15 +7,16 @@ Fusion: that of ``house``.
 
 As in ``bonsai``, whose score ``lexical`` is the first one, there is an encoder of random weights that no score reads.
 Chosen on validation documents of WordNetMini, DebianSeeAlso and DebianTags
-(docs/lab-notes/2026-11-29-scores-by-words.md). Each default: docs/defaults.md.
+(docs/lab-notes/2026-11-29-scores-by-words.md); ``usual_terms`` on three datasets of long texts
+(docs/lab-notes/2026-11-30-weights-of-long-texts.md). Each default: docs/defaults.md.
 """
 
 from dataclasses import replace
 
 from xc_core.recipes.base import Recipe, named, register
-from xc_core.recipes.house import FUSION, FUSION_ROWS, PARTS, TERMS
+from xc_core.recipes.house import CHARACTERS, FUSION, FUSION_ROWS, LEXICAL, PARTS, TERMS
 from xc_core.recipes.shared import NO_ENCODER, NO_M4
-from xc_core.scores import Characters, Frequency, LabelCharacters, LabelWords, Lexical
+from xc_core.scores import Frequency, LabelCharacters, LabelWords
 
 WORDS = register(
     Recipe(
@@ -26,8 +27,8 @@ WORDS = register(
         classifier=replace(NO_M4, refit=True, enough=FUSION_ROWS),
         scores=named(
             Frequency(),
-            Lexical(terms=TERMS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
-            Characters(terms=PARTS, trees=3, clusters=100, depth=3, passes=5, tolerance=0.01, beam=10, labels=100),
+            LEXICAL,
+            CHARACTERS,
             LabelWords(terms=TERMS),
             LabelCharacters(terms=PARTS),
         ),

@@ -70,13 +70,20 @@ class Lexical(Score):
     """Passes of a linear model over the documents of its node, at most; omikuji's own default is 20."""
     tolerance: float = later(0.01, was=0.0001)
     """Gain in mean cosine below which the clustering of a node's labels stops; omikuji's own default is 0.0001."""
+    threshold: float = later(0.1, was=0.1)
+    """Weights of a linear model that are no larger are dropped; this is omikuji's own default."""
+    usual_terms: int = later(0, was=0)
+    """If documents have more terms on average, ``threshold`` is lower in proportion, because the weights of long texts
+    are smaller; 0: it is the same for all."""
     beam: int = 10
     """Nodes per level that a prediction follows."""
     labels: int = 100
     """Labels of a document that have a score, at most."""
 
     def __post_init__(self) -> None:
-        at_least(self, trees=1, clusters=2, depth=1, passes=1, tolerance=1e-6, beam=1, labels=1)
+        at_least(
+            self, trees=1, clusters=2, depth=1, passes=1, tolerance=1e-6, threshold=0, usual_terms=0, beam=1, labels=1
+        )
 
     def check(self) -> None:
         """Raise MissingError if omikuji or scikit-learn is not installed."""
@@ -97,8 +104,14 @@ class Lexical(Score):
             raise nothing_to_learn(self.terms)
         with tempfile.TemporaryDirectory(dir=data.scratch) as folder:
             write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
-            trees = tuple(_train_tree(Path(folder) / "rows.txt", self) for _ in range(self.trees))
+            settings = replace(self, threshold=self._threshold_of(terms_NT[: len(data.truth)]))
+            trees = tuple(_train_tree(Path(folder) / "rows.txt", settings) for _ in range(self.trees))
         return LabelTrees(self, truth.num_labels, terms, trees)
+
+    def _threshold_of(self, terms_NT: Any) -> float:
+        """Return the threshold for documents with these terms."""
+        usual, found = self.usual_terms * int(terms_NT.shape[0]), int(terms_NT.nnz)
+        return self.threshold * usual / found if 0 < usual < found else self.threshold
 
     def extended(self, fitted: FittedScore, new: NewLabels) -> FittedScore:
         """Score new labels by the cosine of the texts' terms (a guess): the trees know only those of their training.
@@ -283,6 +296,7 @@ def _train_tree(rows: Path, settings: Lexical) -> Any:
     params.cluster_balanced, params.cluster_k, params.max_depth = False, settings.clusters, settings.depth
     params.min_branch_size = max(params.min_branch_size, settings.clusters)  # k-means of fewer labels ends the process
     params.linear_max_iter, params.cluster_eps = settings.passes, settings.tolerance
+    params.linear_weight_threshold = settings.threshold
     with quiet():
         return _one_thread(omikuji.Model.train_on_data(str(rows), params))
 
