@@ -156,8 +156,9 @@ def warning(found: Mapping[str, Any]) -> list[str]:
     if found["nearer"]:
         lines.append(
             "validation documents are clearly nearer to train documents than test documents are, so figures on "
-            "validation are too good; hold out families (--split family) or groups (a column group), or give a "
-            "validation file (docs/data-formats.md, Validation documents)"
+            "validation are too good; if single documents are held out, hold out families (--split family) or groups "
+            "(a column group); otherwise give a validation file that resembles the test file, such as the last train "
+            "documents if test documents are later ones (docs/data-formats.md, Validation documents)"
         )
     elif found["farther"]:
         lines.append(

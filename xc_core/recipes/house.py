@@ -21,7 +21,7 @@ Chosen on validation documents of WordNetMini; the fusion on those of DebianSeeA
 its documents on YSOFinna's, label trees on FinnaRelated's (their passes on parts of YSOFinna's), the length of texts
 on DebianSeeAlso's and DebianTags's, the frozen layers on WordNetMini's and parts of WordNetTags, DebianTags and
 YSOFinna, parts of words on those of nine datasets (docs/lab-notes/2026-11-29-parts-of-words-in-house.md),
-``usual_terms`` on three datasets of long texts (docs/lab-notes/2026-11-30-weights-of-long-texts.md). The encoder was
+``usual_terms`` on one dataset of long texts (docs/lab-notes/2026-11-30-weights-of-long-texts.md). The encoder was
 all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defaults.md.
 """
 

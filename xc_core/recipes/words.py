@@ -7,7 +7,7 @@ Fusion: that of ``house``.
 
 As in ``bonsai``, whose score ``lexical`` is the first one, there is an encoder of random weights that no score reads.
 Chosen on validation documents of WordNetMini, DebianSeeAlso and DebianTags
-(docs/lab-notes/2026-11-29-scores-by-words.md); ``usual_terms`` on three datasets of long texts
+(docs/lab-notes/2026-11-29-scores-by-words.md); ``usual_terms`` on one dataset of long texts
 (docs/lab-notes/2026-11-30-weights-of-long-texts.md). Each default: docs/defaults.md.
 """
 
