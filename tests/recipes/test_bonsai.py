@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return made_without_training(tmp_path_factory.mktemp("bonsai"), "bonsai")
 
 
-def test_it_is_the_lexical_score_of_house_alone() -> None:
-    assert BONSAI.scores == {"lexical": RECIPES["house"].scores["lexical"]}
-    assert isinstance(BONSAI.scores["lexical"], Lexical)
+def test_it_is_the_lexical_score_of_house_alone_with_one_threshold_for_all_texts() -> None:
+    of_house = RECIPES["house"].scores["lexical"]
+    assert isinstance(of_house, Lexical)
+    assert of_house.usual_terms > 0
+    assert BONSAI.scores == {"lexical": replace(of_house, usual_terms=0)}
     assert not BONSAI.fusion.rule.learns
 
 
