@@ -148,7 +148,7 @@ def test_a_second_answer_imports_only_what_it_needs(released: Released, project:
 
 
 def test_without_an_answer_the_last_champion_is_used_and_nothing_else(
-    released: Released, own: Workspace, monkeypatch: pytest.MonkeyPatch
+    released: Released, own: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was started again while MLflow was down ended, although it had the model."""
     folder, path, down = fetched(own), own.state / "champions" / "toy.json", "http://127.0.0.1:9"
