@@ -28,6 +28,8 @@ from xc_core.data.ingest import IngestConfig
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("XC_DEVICE", "cpu")  # digits are those of a CPU, on a machine with a GPU too
+for address in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"):
+    os.environ.pop(address, None)  # tests wrote to the server of whoever ran them
 os.environ["DVC_NO_ANALYTICS"] = "true"  # each command would start another process, which sends a report
 # a shell script ignores SIGINT in what it ends with &; Dagster then ignores SIGTERM too, and so do all its children
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

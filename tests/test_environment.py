@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from xc_core.distributed import World
@@ -64,3 +66,8 @@ def test_a_process_outside_its_group_is_refused(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("WORLD_SIZE", size)
     with pytest.raises(ConfigError, match=f"RANK={rank} of"):
         World.from_environment()
+
+
+def test_no_test_reads_the_addresses_of_whoever_runs_it() -> None:
+    """A fixture deleted this one for the session, but after its first test the environment was set back."""
+    assert "MLFLOW_TRACKING_URI" not in os.environ

@@ -137,12 +137,30 @@ def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> Non
 
 
 def test_a_step_is_named_as_it_begins_once_the_work_has_lasted_a_while(lines: list[str], clock: Clock) -> None:
-    steps = Steps("fitting", 4)
-    for name in ("quick", "slow", "slower"):
-        steps.begin(name)
-        clock.now += 2.9
-    steps.begin("last")
+    with Steps("fitting", 4) as steps:
+        for name in ("quick", "slow", "slower"):
+            steps.begin(name)
+            clock.now += 1.6
+        steps.begin("last")
     assert lines == ["fitting: 3 of 4, slower", "fitting: 4 of 4, last"]
+
+
+def test_a_first_step_that_lasts_is_named_while_it_is_at_work(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the recipe words label trees begin at once; they took minutes without a line."""
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.5)
+    with Steps("fitting", 2) as steps:
+        steps.begin("quick")
+        steps.begin("long")
+        deadline = time.monotonic() + 60
+        while not lines and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert lines == ["fitting: 2 of 2, long"]
+    with Steps("fitting", 1) as steps:
+        steps.begin("short")
+    time.sleep(0.8)
+    assert len(lines) == 1, "short work reports nothing"
 
 
 def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clock: Clock) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,18 +110,36 @@ def duration(seconds: float) -> str:
 class Steps:
     """Progress of work in steps that take very different times: a line as each begins.
 
-    Steps in the first 3 seconds are not named, so short work reports nothing.
+    In the first 3 seconds none is named, so short work reports nothing. The step that lasts longer is named then.
     """
 
     def __init__(self, title: str, total: int) -> None:
         self.title, self.total, self.done = title, total, 0
         self._start = time.monotonic()
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forget()
 
     def begin(self, name: str) -> None:
         """Report which step begins; the one before has ended."""
+        self._forget()
         self.done += 1
-        if time.monotonic() - self._start >= QUIET_SECONDS:
-            report(f"{self.title}: {self.done} of {self.total}, {name}")
+        line = f"{self.title}: {self.done} of {self.total}, {name}"
+        if (quiet_seconds := self._start + QUIET_SECONDS - time.monotonic()) <= 0:
+            report(line)
+            return
+        self._timer = threading.Timer(quiet_seconds, report, [line])  # the step itself may be one call of a library
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _forget(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Meter:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,20 +108,27 @@ def history(client: Any, record: Lineage, scratch: Path, artifact_root: str = ""
 
     Their files are copied into folders of ``scratch``. Raises MovedError if one of them is not known.
     """
-    versions = [record]
-    while versions[0].kept:
-        versions.insert(0, _made_from(client, versions[0], scratch, artifact_root))
-    return versions
+    from assets.release import versions
+
+    @cache
+    def find(number: int) -> Lineage | None:
+        with suppress(CorruptError):  # another one may do
+            return read(client, record.dataset, number, scratch / str(number), artifact_root)
+        return None
+
+    chain = [record]
+    numbers = versions.numbers_of(client, versions.model_name(record.dataset)) if record.kept else []
+    while chain[0].kept:
+        chain.insert(0, _made_from(chain[0], numbers, find))
+    return chain
 
 
-def _made_from(client: Any, record: Lineage, scratch: Path, artifact_root: str) -> Lineage:
+def _made_from(record: Lineage, numbers: Sequence[int], find: Callable[[int], Lineage | None]) -> Lineage:
     """Return the version with the artefacts of which ``record`` kept parts: the newest trained one, else the oldest.
 
     A refresh with the same labels leaves rows as they are, so the oldest one is the fewest steps away from a training.
     One that was not trained counts only if it is older than ``record``, so the search comes to an end.
     """
-    from assets.release import versions
-
     older, missing = None, list(record.kept)
     if unrecorded := [stage for stage, earlier in record.kept.items() if not earlier]:
         raise MovedError(
@@ -127,16 +136,14 @@ def _made_from(client: Any, record: Lineage, scratch: Path, artifact_root: str) 
             expected="a record of it; releases up to 0.2.0 made none for a refresh or xc add-labels",
             do=_TRAIN_ADVICE,
         )
-    for number in reversed(versions.numbers_of(client, versions.model_name(record.dataset))):
-        if number == record.version:
+    for number in reversed(numbers):
+        if number == record.version or (found := find(number)) is None:
             continue
-        with suppress(CorruptError):  # the next one may do
-            found = read(client, record.dataset, number, scratch / str(number), artifact_root)
-            lacks = [stage for stage in record.kept if not _has_earlier(found, record, stage)]
-            missing = [stage for stage in missing if stage in lacks]
-            if not lacks and not found.kept:
-                return found
-            older = found if not lacks and number < record.version else older
+        lacks = [stage for stage in record.kept if not _has_earlier(found, record, stage)]
+        missing = [stage for stage in missing if stage in lacks]
+        if not lacks and not found.kept:
+            return found
+        older = found if not lacks and number < record.version else older
     if older is None:
         stage = (missing or list(record.kept))[0]
         raise MovedError(

@@ -57,9 +57,9 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
                 versions = history(client, record, scratch, artifact_root)
             except MovedError as error:
                 unknown = error
-        for earlier, later in pairwise(reversed(versions)):
-            how = "with new labels" if earlier.has_new_labels else "refreshed"
-            click.echo(f"{f'version {earlier.version} made from:':<28}version {later.version}, {how}")
+        for later, earlier in pairwise(reversed(versions)):
+            how = "with new labels" if later.has_new_labels else "refreshed"
+            click.echo(f"{f'version {later.version} made from:':<28}version {earlier.version}, {how}")
         if unknown is not None:
             click.echo(f"{'made from:':<28}not known: {unknown.found}")
         if rebuild is not None:

@@ -96,6 +96,22 @@ def test_a_version_with_new_labels_comes_from_one_with_all_that_they_were_added_
     assert "register a model before each xc update, xc add-labels and refresh" in caught.value.do
 
 
+def test_the_files_of_a_version_are_read_once(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After thirty nightly refreshes with new labels xc lineage would read 900 origins, maybe from a remote store."""
+    add(versions, classifier=("0",))
+    for step in range(5):
+        add(versions, classifier=(str(step + 1), [str(step)]))
+    read, numbers = ancestry.read, list[int]()
+
+    def counted(client: Any, dataset: str, number: int, scratch: Path, artifact_root: str) -> Lineage:
+        numbers.append(number)
+        return read(client, dataset, number, scratch, artifact_root)
+
+    monkeypatch.setattr(ancestry, "read", counted)
+    assert found(versions, versions[6]) == [1, 2, 3, 4, 5, 6]
+    assert len(numbers) == len(set(numbers))
+
+
 def test_labels_that_came_in_two_steps_are_no_single_step(versions: Versions) -> None:
     add(versions, classifier=("a",))
     with pytest.raises(MovedError, match=r"no version with the classifier \(b\)"):
@@ -147,11 +163,12 @@ def test_raw_data_that_a_later_change_replaced_is_copied_from_the_version_that_t
     project, folder = make_workspace(tmp_path / "project"), tmp_path / "again"
     raw = project.raw("toy")
     files = {path.name: {"sha256": sha256_file(path)} for path in raw.iterdir()}
-    kept = project.state / "versions" / "toy" / "0003"
-    kept.parent.mkdir(parents=True)
-    raw.rename(kept)
-    raw.mkdir()
-    (raw / "lbl.json.gz").write_bytes(b"other")
+    kept = project.state / "versions" / "toy"
+    kept.mkdir(parents=True)
+    raw.rename(kept / "0003")
+    for later in (raw, kept / "0004"):
+        later.mkdir()
+        (later / "lbl.json.gz").write_bytes(b"other")
     record = Lineage("toy", "ngame", 1, "", {}, {}, {"corpus": {"source": files}})
     rebuilding._fetch_raw(project, record, folder)
     assert {path.name: {"sha256": sha256_file(path)} for path in (folder / "data/toy/raw").iterdir()} == files

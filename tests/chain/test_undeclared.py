@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from tests.conftest import TOY_CHANGES
 from xc_core.artifacts import Made
 from xc_core.chain import Workspace
+from xc_core.chain.registry import STAGES
 from xc_core.chain.status import Status, states
-from xc_core.chain.undeclared import advice, restoration, undeclared_recipes
+from xc_core.chain.undeclared import advice, replaced, restoration, undeclared_recipes
 from xc_core.cli.train import changes_of
 from xc_core.errors import ConfigError
 from xc_core.params import plain
@@ -166,3 +168,22 @@ def test_stages_whose_settings_cannot_be_read_are_named(copied: Workspace, damag
     for name in ("encoder", "classifier"):
         (copied.folder(name, "toy", "ngame") / "manifest.json").unlink()
     assert "the recorded settings, and runs only" in advice(copied, "toy", "ngame")[2], "they were not made at all"
+
+
+def test_settings_that_change_no_artefact_replace_none(copied: Workspace) -> None:
+    """An index that nothing searches is recorded too; the warning said that artefacts are out of date."""
+    lose(copied, "ngame")
+    changes = TOY_CHANGES | {"negatives": {"index": "exact"}}
+    experiment = copied.params.declare_experiment("toy", "ngame", "ngame", changes)
+    assert experiment.recipe.negatives.k == 0
+    assert copied.made("negatives", "toy", "ngame").settings != plain(experiment.recipe.negatives)
+    assert replaced(copied, experiment, tuple(STAGES)) is None
+
+
+def test_artefacts_of_the_dataset_are_none_of_the_experiment(copied: Workspace) -> None:
+    lose(copied, "ngame")
+    copied.params.declare_dataset("toy", replace(copied.params.dataset("toy").corpus, validation_fraction=0.2))
+    experiment = copied.params.declare_experiment("toy", "ngame", "ngame", TOY_CHANGES | {"model": {"max_drop": 3.0}})
+    assert states(copied, experiment)["corpus"].status is Status.STALE
+    warning = str(replaced(copied, experiment, ("corpus", "tokens")))
+    assert "its artefacts in data/toy/ngame are out of date now, and the next training replaces them" in warning

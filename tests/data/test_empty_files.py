@@ -12,6 +12,7 @@ import pytest
 from tests.data.worlds import LAYOUTS, read_world, small_world, write_world
 from xc_core import artifacts
 from xc_core.data.corpus import Corpus
+from xc_core.data.formats.base import open_source
 from xc_core.data.formats.texts import blocks_of
 from xc_core.data.ingest import IngestConfig, ingest
 from xc_core.errors import DataError
@@ -41,6 +42,17 @@ def test_an_update_may_have_a_file_without_rows_and_an_ingest_needs_train_and_te
     assert read_part(folder) == {"train": len(world.train), "validation": 0, "test": len(world.test)}
     with pytest.raises(DataError, match=r"found .* train and \d+ test documents"):
         read_world(folder, filters="none", allow=("unseen-labels",), validation_fraction=0.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"), [("", True), ('{"uid": "b", "text": "x"}', True), ('{"text": "x"}', False)]
+)
+def test_documents_have_uids_if_each_file_with_rows_has_them(tmp_path: Path, row: str, expected: bool) -> None:
+    """An update knows documents by their uids then; otherwise a row of the new files replaces none."""
+    (tmp_path / "train.jsonl").write_text('{"uid": "a", "text": "x"}\n')
+    (tmp_path / "test.jsonl").write_text(row)
+    _, source = open_source(tmp_path, "auto", replace(SETTINGS.read_options(), part=True))
+    assert source.has_uids is expected
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name.endswith(".gz")])

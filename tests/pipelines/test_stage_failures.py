@@ -114,14 +114,18 @@ def test_a_service_that_does_not_answer_is_asked_once_more(
     assert "Exceeded max_retries of 1" in why and "no answer from MLflow" in why
 
 
-def test_a_lost_process_of_a_cancelled_run_is_not_retried(
-    trained: Workspace, record: Callable[[Workspace], Recorded]
+@pytest.mark.parametrize("deleted", [False, True], ids=["cancelled", "deleted"])
+def test_a_lost_process_of_a_run_that_somebody_ended_is_not_retried(
+    trained: Workspace, record: Callable[[Workspace], Recorded], deleted: bool
 ) -> None:
     recorded = record(trained)
 
     def end(arguments: list[str]) -> None:
         (run,) = recorded.instance.get_runs()
-        recorded.instance.report_run_canceling(run)
+        if deleted:
+            recorded.instance.delete_run(run.run_id)
+        else:
+            recorded.instance.report_run_canceling(run)
         raise ProcessFailedError(-9)
 
     recorded.during = end

@@ -115,7 +115,7 @@ def _missing_part(changes: Mapping[str, dict[str, Any]]) -> str:
 def replaced(workspace: Workspace, experiment: Experiment, stages: Sequence[str]) -> str | None:
     """Return a warning if artefacts of ``experiment`` have other settings, before a run of ``stages``; None if not.
 
-    The warning says whether the run replaces them, or leaves them out of date.
+    The warning says whether the run replaces them, or leaves them out of date. Settings that are not used do not count.
     """
     dataset, recipe = experiment.dataset.name, experiment.recipe.name
     recorded = _recorded(workspace, dataset, recipe)
@@ -123,7 +123,10 @@ def replaced(workspace: Workspace, experiment: Experiment, stages: Sequence[str]
         return None
     home, found = f"data/{dataset}/{recipe}", states(workspace, experiment)
     old = [name for name, state in found.items() if state.status in (Status.STALE, Status.DAMAGED)]
-    run = [name for name in old if name in stages and STAGES[name].scope == "experiment"]
+    old = [name for name in old if STAGES[name].scope == "experiment"]
+    if not old:
+        return None
+    run = [name for name in old if name in stages]
     effect, stop = f"its artefacts in {home} are replaced now ({', '.join(run)})", "To stop here and get it back"
     if not run:
         effect = f"its artefacts in {home} are out of date now, and the next training replaces them"

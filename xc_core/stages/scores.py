@@ -74,17 +74,18 @@ def run(context: Context[Mapping[str, Score]]) -> None:
     writer = ScoresWriter(context.build, context.settings)
     query = _figures_query(inputs, _QUERY_DOCUMENTS)
     folds, parts = inputs.tables.folds, context.settings.items()
-    steps = Steps("fitting scores", sum(score.per_fold or fold.final for fold in folds for _, score in parts))
-    for fold in folds:
-        data = inputs.of(fold, context)
-        for name, score in parts:
-            if score.per_fold or fold.final:
-                steps.begin(f"{name} of the fold {fold.name}")
-                with working_on(f"score {name}"):
-                    fitted = (score if fold.final else _for_batches(score)).fit(data)
-                writer.add(fold, name, fitted)
-                if fold.final and (figures := fitted.figures(query)):
-                    writer.figures[name] = figures
+    total = sum(score.per_fold or fold.final for fold in folds for _, score in parts)
+    with Steps("fitting scores", total) as steps:
+        for fold in folds:
+            data = inputs.of(fold, context)
+            for name, score in parts:
+                if score.per_fold or fold.final:
+                    steps.begin(f"{name} of the fold {fold.name}")
+                    with working_on(f"score {name}"):
+                        fitted = (score if fold.final else _for_batches(score)).fit(data)
+                    writer.add(fold, name, fitted)
+                    if fold.final and (figures := fitted.figures(query)):
+                        writer.figures[name] = figures
     writer.finish(folds)
     recalls = ", ".join(
         f"{name} {figures[figure]:.3f}{suffix}"
