@@ -46,7 +46,7 @@ class _Clone:
     folder: Path
     project: Workspace
     environment: dict[str, str]
-    """The environment for ``xc``, with the code of the version."""
+    """The environment for ``xc``, with the code of the version; ``run`` adds the project."""
 
     def run(self, *arguments: str, project: Workspace | None = None) -> None:
         """Run a command of ``xc`` for the dataset and recipe, in this project or with this code in another one."""
@@ -73,7 +73,7 @@ def rebuilt(workspace: Workspace, versions: Sequence[Lineage], folder: Path) -> 
             raise UsageError(f"{own}, which exists", expected="a new folder", do="name another folder, or delete it")
     earlier: _Clone | None = None
     for position, (record, own) in enumerate(zip(versions, folders, strict=True)):
-        clone = _cloned(workspace, record, own)
+        clone = _prepared(workspace, record, own)
         if earlier is not None:
             _take_over(earlier, clone)
             remove(earlier.folder)
@@ -99,16 +99,16 @@ def _needed(versions: Sequence[Lineage], position: int) -> list[str]:
     return stages[: stages.index(REFRESHED) + 1] if refreshed else stages
 
 
-def _cloned(workspace: Workspace, record: Lineage, folder: Path) -> _Clone:
+def _prepared(workspace: Workspace, record: Lineage, folder: Path) -> _Clone:
     """Return a clone with the code, the settings and the raw data of a version."""
-    project = _clone(workspace, record, folder)
+    project = _checked_out(workspace, record, folder)
     for name, path in record.files.items():
         if name not in (ARTEFACTS, DIFF, "environment.txt"):
             (project / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, project / name)
     _check_inside(folder, project / "data" / record.dataset)
     _fetch_raw(workspace, record, project)
-    return _Clone(record, folder, Workspace(project), _environment(workspace, folder, project))
+    return _Clone(record, folder, Workspace(project), _environment(workspace, folder))
 
 
 def _run_stages(clone: _Clone, stages: list[str], *, keep: bool) -> None:
@@ -125,7 +125,7 @@ def _run_stages(clone: _Clone, stages: list[str], *, keep: bool) -> None:
 
 def _take_over(earlier: _Clone, clone: _Clone) -> None:
     """Move what a version kept of the earlier one into its clone; before, add its labels if it was made so."""
-    kept = [*TRAINED, *(stage for stage in (TOKENS,) if clone.record.extends(stage))]
+    kept = [*TRAINED, TOKENS] if clone.record.extends(TOKENS) else list(TRAINED)
     if clone.record.has_new_labels:
         _add_labels(earlier, clone)
         kept = [stage for stage in clone.record.chain if stage != "corpus"]
@@ -146,7 +146,7 @@ def _add_labels(earlier: _Clone, clone: _Clone) -> None:
     report(f"lineage: labels of version {clone.record.version} added to the model of version {earlier.record.version}")
 
 
-def _clone(workspace: Workspace, record: Lineage, folder: Path) -> Path:
+def _checked_out(workspace: Workspace, record: Lineage, folder: Path) -> Path:
     """Clone the code at the version's commit, and apply what differed from it.
 
     The clone has that commit alone, so it needs no history that the repository lacks, and no branch that leads to it.
@@ -255,8 +255,8 @@ def _has_files(raw: Path, expected: dict[str, Any]) -> bool:
     )
 
 
-def _environment(workspace: Workspace, folder: Path, root: Path) -> dict[str, str]:
-    """Return the environment for ``xc`` of the clone ``folder``, or else this one, on the project ``root`` in it.
+def _environment(workspace: Workspace, folder: Path) -> dict[str, str]:
+    """Return the environment for ``xc`` of the clone ``folder``, or else this one, without a project.
 
     Plug-ins are found where they are here; those in the repository first in the clone.
     """
@@ -266,7 +266,7 @@ def _environment(workspace: Workspace, folder: Path, root: Path) -> dict[str, st
         if repository is not None and path.resolve().is_relative_to(repository.resolve()):
             paths.append(folder / path.resolve().relative_to(repository.resolve()))
         paths.append(path)
-    return {**os.environ, "XC_ROOT": str(root), "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
 def _run_xc(environment: dict[str, str], root: Path, *arguments: str) -> None:

@@ -686,7 +686,7 @@ def test_a_moved_project_that_lost_its_packed_model_is_repaired_from_the_files_t
 
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     digest = client.get_model_version("xc-toy", "1").tags["bundle"]
-    client.set_model_version_tag("xc-toy", "1", "bundle", "f" * len(digest))  # whole files, but of another model
+    client.set_model_version_tag("xc-toy", "1", "bundle", "f" * len(digest))  # whole files, but not of this model
     xc(*repair).refused(66, "no packed model with the content of version 1")
     client.set_model_version_tag("xc-toy", "1", "bundle", digest)
 

@@ -375,7 +375,7 @@ def test_a_rebuild_gets_the_recorded_files_in_their_folders(tmp_path: Path, monk
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(recorded[name])
     done: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(rebuilding, "_clone", lambda workspace, found, folder: folder / "sub")
+    monkeypatch.setattr(rebuilding, "_checked_out", lambda workspace, found, folder: folder / "sub")
     for name in ("_fetch_raw", "_run_xc", "_check_equal"):
         monkeypatch.setattr(rebuilding, name, lambda *given, name=name: done.append((name, *given)))
     found = Lineage("toy", "ngame", 1, "run", {}, files, {"corpus": {}, "encoder": {}, "leaderboard": {}})
@@ -399,7 +399,7 @@ def test_a_rebuild_never_writes_into_the_data_of_the_project(tmp_path: Path, mon
         (folder / "data" / "toy").symlink_to(tmp_path)
         return folder
 
-    monkeypatch.setattr(rebuilding, "_clone", cloned)
+    monkeypatch.setattr(rebuilding, "_checked_out", cloned)
     monkeypatch.setattr(rebuilding, "_run_command", failing(AssertionError()))
     (tmp_path / "params.yaml").touch()
     found = Lineage("toy", "ngame", 1, "run", {}, {"params.yaml": tmp_path / "params.yaml"}, {"corpus": {}})
@@ -421,7 +421,7 @@ def test_the_project_in_a_clone_is_where_it_is_in_its_repository(
     branch = ["git", "symbolic-ref", "HEAD"]
     before = subprocess.check_output(branch, cwd=root)
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "repository" / ".git"))  # as git sets it for a hook
-    own = rebuilding._clone(Workspace(root), found, tmp_path / "clone")
+    own = rebuilding._checked_out(Workspace(root), found, tmp_path / "clone")
     assert own == tmp_path / "clone" / place
     assert (own / "recipes.yaml").read_text() == "own\n"
     assert subprocess.check_output(branch, cwd=root) == before, "HEAD of the project is where it was"
@@ -431,7 +431,7 @@ def test_a_project_outside_git_is_the_clone_of_the_platform(tmp_path: Path, monk
     found = Lineage("toy", "ngame", 1, "none", {"git": "abc"}, {}, {})
     monkeypatch.setattr(rebuilding, "project_checkout", lambda root: Checkout("abc", tmp_path / "platform"))
     monkeypatch.setattr(rebuilding, "_run_command", lambda *_: "")
-    assert rebuilding._clone(Workspace(tmp_path / "own"), found, tmp_path / "clone") == tmp_path / "clone"
+    assert rebuilding._checked_out(Workspace(tmp_path / "own"), found, tmp_path / "clone") == tmp_path / "clone"
 
 
 @pytest.mark.parametrize("recorded", [{}, {"trn.json.gz": {"sha256": "0" * 64}}])
@@ -527,7 +527,7 @@ def test_a_recorded_commit_is_not_replaced_by_the_installed_code(
     monkeypatch.setattr(rebuilding, "project_checkout", lambda root: Checkout("none"))
     found = Lineage("toy", "ngame", 7, "r", {"git": "0123456789" * 4}, {}, {})
     with pytest.raises(MissingError, match=r"or no git, to clone commit 012345678901 of version 7"):
-        rebuilding._clone(Workspace(tmp_path), found, tmp_path / "again")
+        rebuilding._checked_out(Workspace(tmp_path), found, tmp_path / "again")
 
 
 def test_a_commit_that_is_not_in_the_repository_is_named_before_anything_is_cloned(tmp_path: Path) -> None:
@@ -540,5 +540,5 @@ def test_a_commit_that_is_not_in_the_repository_is_named_before_anything_is_clon
         subprocess.run(["git", *command], check=True)
     found = Lineage("toy", "ngame", 7, "r", {"git": "0123456789" * 4}, {}, {})
     with pytest.raises(MissingError, match=r"no commit 012345678901 in .+home\n(.|\n)+git fetch --unshallow"):
-        rebuilding._clone(Workspace(home), found, tmp_path / "again")
+        rebuilding._checked_out(Workspace(home), found, tmp_path / "again")
     assert not (tmp_path / "again").exists()

@@ -154,6 +154,16 @@ def digests(project: Workspace) -> dict[str, str]:
     return {stage: project.digest(stage, "toy", "ngame") for stage in TRAIN_STAGES}
 
 
+def rebuilt_without_data(xc: Xc, project: Workspace, version: int) -> str:
+    """Make the latest version again beside the project, which has lost its data; return what the command prints."""
+    before, again = digests(project), project.root.parent / "again"
+    lose_data(project)
+    ended = xc("lineage", version, *TOY, "--rebuild", again)
+    assert ended.code == 0, ended.err
+    assert digests(Workspace(again)) == before
+    return ended.out
+
+
 @pytest.mark.chain
 def test_a_version_with_new_labels_is_made_again_from_the_version_that_was_trained(
     project: Workspace, xc: Xc, tmp_path: Path, here: list[tuple[str, ...]]
@@ -163,12 +173,8 @@ def test_a_version_with_new_labels_is_made_again_from_the_version_that_was_train
     run_stage(project, "evaluation", "toy", "ngame")
     run_stage(project, "model", "toy", "ngame")
     registered(xc, project)
-    before = digests(project)
-    lose_data(project)
-    ended = xc("lineage", 2, "--dataset", "toy", "--rebuild", tmp_path / "again")
-    assert ended.code == 0, ended.err
-    assert "version 2 made from:        version 1, with new labels\n" in ended.out
-    assert digests(Workspace(tmp_path / "again")) == before
+    printed = rebuilt_without_data(xc, project, 2)
+    assert "version 2 made from:        version 1, with new labels\n" in printed
     assert sorted(path.name for path in tmp_path.glob("again*")) == ["again"]
     assert [what for what in here if what[0] == "again" and what[2] in ("classifier", "scores")] == []
 
@@ -180,12 +186,8 @@ def test_a_refreshed_version_is_made_again_from_the_version_that_was_trained(
     registered(xc, project)
     refreshed(project, "meadow")
     registered(xc, project)
-    before = digests(project)
-    lose_data(project)
-    ended = xc("lineage", 2, "--dataset", "toy", "--rebuild", tmp_path / "again")
-    assert ended.code == 0, ended.err
-    assert "version 2 made from:        version 1, refreshed\n" in ended.out
-    assert digests(Workspace(tmp_path / "again")) == before
+    printed = rebuilt_without_data(xc, project, 2)
+    assert "version 2 made from:        version 1, refreshed\n" in printed
     first = [what[2:] for what in here if what[0] == "again-version-1"]
     assert first == [(stage,) for stage in TRAIN_STAGES[: TRAIN_STAGES.index("classifier") + 1]]
     [record] = (path for path in project.root.rglob(ARTEFACTS) if '"refreshed": true' in path.read_text())
@@ -205,14 +207,10 @@ def test_a_second_clone_repeats_all_steps_to_the_same_bytes(project: Workspace, 
     registered(xc, project)
     refreshed(project, "meadow")
     registered(xc, project)
-    before = digests(project)
-    lose_data(project)
-    ended = xc("lineage", 3, "--dataset", "toy", "--rebuild", tmp_path / "again")
-    assert ended.code == 0, ended.err
-    assert "version 3 made from:        version 2, refreshed\n" in ended.out
-    assert "version 2 made from:        version 1, with new labels\n" in ended.out
-    assert ended.out.endswith(f"{tmp_path / 'again'}: the same content as version 3\n")
-    assert digests(Workspace(tmp_path / "again")) == before
+    printed = rebuilt_without_data(xc, project, 3)
+    assert "version 3 made from:        version 2, refreshed\n" in printed
+    assert "version 2 made from:        version 1, with new labels\n" in printed
+    assert printed.endswith(f"{tmp_path / 'again'}: the same content as version 3\n")
 
 
 def test_a_rebuild_finds_plug_ins_where_they_are_and_those_of_the_repository_in_the_clone(
@@ -222,10 +220,10 @@ def test_a_rebuild_finds_plug_ins_where_they_are_and_those_of_the_repository_in_
     monkeypatch.setenv("PYTHONPATH", "parts:/elsewhere")
     clone = tmp_path / "clone"
     (clone / "xc_core").mkdir(parents=True)
-    places = _environment(Workspace(repository), clone, clone)["PYTHONPATH"].split(":")
+    places = _environment(Workspace(repository), clone)["PYTHONPATH"].split(":")
     assert places == [str(place) for place in (clone, clone / "parts", repository / "parts", Path("/elsewhere"))]
     monkeypatch.delenv("PYTHONPATH")
-    assert _environment(Workspace(repository), clone, clone)["PYTHONPATH"] == str(clone)
+    assert _environment(Workspace(repository), clone)["PYTHONPATH"] == str(clone)
 
 
 def test_data_that_dvc_cannot_fetch_is_copied_from_the_project_if_it_is_the_same(tmp_path: Path) -> None:
@@ -334,7 +332,7 @@ def test_a_rebuild_clones_a_commit_that_no_branch_of_a_shallow_clone_leads_to(
     git(folder, "clone", "-q", "--depth=1", f"file://{repository}", "project")
     project, commit = folder / "project", git(repository, "rev-parse", "HEAD")
     git(project, "-c", "user.name=Ada", "-c", "user.email=a@b.c", "commit", "-q", "--amend", "-m", "other")
-    own = rebuilding._clone(
+    own = rebuilding._checked_out(
         Workspace(project), Lineage("toy", "ngame", 1, "", {"git": commit}, {}, {}), folder / "again"
     )
     assert checkout(own).commit == commit

@@ -26,6 +26,7 @@ all-MiniLM-L6-v2, but bag for the fusion on DebianTags. Each default: docs/defau
 """
 
 from dataclasses import replace
+from typing import Any
 
 from xc_core.classifiers import TableConfig
 from xc_core.encoders import EncoderConfig, Pooling
@@ -56,30 +57,21 @@ TERMS = TermSettings(ngrams=2, min_documents=2, terms=300_000, characters=0)
 """The words that scores by words read."""
 PARTS = replace(TERMS, characters=4)
 """The parts of words that scores by parts of words read."""
-LEXICAL = Lexical(
-    terms=TERMS,
-    trees=3,
-    clusters=100,
-    depth=3,
-    passes=5,
-    tolerance=0.01,
-    threshold=0.1,
-    usual_terms=250,
-    beam=10,
-    labels=100,
-)
-CHARACTERS = Characters(
-    terms=PARTS,
-    trees=3,
-    clusters=100,
-    depth=3,
-    passes=5,
-    tolerance=0.01,
-    threshold=0.1,
-    usual_terms=250,
-    beam=10,
-    labels=100,
-)
+_TREES: dict[str, Any] = {
+    "trees": 3,
+    "clusters": 100,
+    "depth": 3,
+    "passes": 5,
+    "tolerance": 0.01,
+    "threshold": 0.1,
+    "usual_terms": 250,
+    "beam": 10,
+    "labels": 100,
+}
+LEXICAL = Lexical(terms=TERMS, **_TREES)
+"""Label trees on words."""
+CHARACTERS = Characters(terms=PARTS, **_TREES)
+"""The same label trees on parts of words."""
 
 FUSION = FusionSettings(
     rule=LightGBM(

@@ -75,7 +75,8 @@ class Tabular(Source):
         """Yield the rows of the labels table, or the distinct label names; report unused columns."""
         for path in self._tables:
             _report_unused(path)
-        if self._names is not None and _label_columns(self._names):
+        if self._names is not None:
+            _label_columns(self._names)  # an error for a file without lines, which would have no block
             for block, _ in table_rows(self._names, self.options, with_labels=False):
                 yield block
             return
