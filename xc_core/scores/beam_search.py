@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from xc_core.scores.forest import Forest, ends_of
+from xc_core.scores.forest import Forest
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Shortlist, spans
 
 _THREADED_FROM: Final = 64
@@ -37,7 +37,8 @@ def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:
     filled = np.flatnonzero(np.diff(terms_NT.indptr))  # an empty text would get labels by their biases alone
 
     def search(rows: I64) -> None:
-        row_M, rank_M, label_M, total_M = _ranked(forest, *_reached(forest, _Texts.of(terms_NT[rows]), beam), k)
+        texts = _Texts.of(terms_NT if len(rows) == len(ids_NK) else terms_NT[rows])
+        row_M, rank_M, label_M, total_M = _ranked(forest, *_reached(forest, texts, beam), k)
         ids_NK[rows[row_M], rank_M] = label_M
         scores_NK[rows[row_M], rank_M] = total_M / forest.num_trees
 
@@ -60,13 +61,13 @@ def _texts_at_once(forest: Forest, terms_NT: Any, beam: int) -> int:
     return max(1, min(shared, int(_PAIRS_AT_ONCE / pairs), _MARGINS_AT_ONCE // (nodes * forest.width)))
 
 
-def _reached(forest: Forest, texts: _Texts, beam: int) -> tuple[I64, I32, F64]:
+def _reached(forest: Forest, texts: _Texts, beam: int) -> tuple[I64, I32, F32]:
     """Return the row, label and score of each label that a tree reaches."""
     search_S = np.arange(len(texts) * forest.num_trees)  # a search per text and tree
-    node_S, score_S = np.tile(forest.roots, len(texts)), np.zeros(len(search_S))
+    node_S, score_S = np.tile(forest.roots, len(texts)), np.zeros(len(search_S), np.float32)
     while not forest.is_leaf_V[node_S].all():
         is_leaf_S = forest.is_leaf_V[node_S]
-        score_SC = np.full((len(node_S), _most_children(forest, node_S[~is_leaf_S])), -np.inf)
+        score_SC = np.full((len(node_S), _most_children(forest, node_S[~is_leaf_S])), -np.inf, np.float32)
         score_SC[is_leaf_S, 0] = score_S[is_leaf_S]  # a leaf competes with the next level's nodes as it is
         branches = np.flatnonzero(~is_leaf_S)
         losses = _losses(forest, texts, search_S[branches] // forest.num_trees, node_S[branches])
@@ -82,7 +83,7 @@ def _reached(forest: Forest, texts: _Texts, beam: int) -> tuple[I64, I32, F64]:
     return row_S[at_M], labels_M, np.exp(score_SC[at_M, child_M])
 
 
-def _ranked(forest: Forest, row_M: I64, label_M: I32, score_M: F64, k: int) -> tuple[I64, I64, I64, F64]:
+def _ranked(forest: Forest, row_M: I64, label_M: I32, score_M: F32, k: int) -> tuple[I64, I64, I64, F64]:
     """Add up the scores of equal labels; return row, rank, label and sum of the ``k`` best labels of each row."""
     key_U, place_M = np.unique(row_M * forest.num_labels + label_M, return_inverse=True)
     total_U = np.bincount(place_M, score_M, len(key_U))
@@ -93,12 +94,13 @@ def _ranked(forest: Forest, row_M: I64, label_M: I32, score_M: F64, k: int) -> t
     return row_U[kept], rank_U[kept], label_U[kept], total_U[order][kept]
 
 
-def _losses(forest: Forest, texts: _Texts, row_S: I64, node_S: I32) -> F64:
+def _losses(forest: Forest, texts: _Texts, row_S: I64, node_S: I32) -> F32:
     """Return max(0, 1 - margin)^2 of each child of a node for a text (S x C); infinite for absent children."""
     order = np.argsort(node_S, kind="stable")  # texts at the same node read the same weights
     margins_SC = np.empty((len(node_S), _most_children(forest, node_S)), np.float32)
     margins_SC[order] = _margins(forest, texts, row_S[order], node_S[order])[:, : margins_SC.shape[1]]
-    losses_SC = np.square(np.maximum(0, 1 - margins_SC.astype(np.float64)))
+    losses_SC = np.subtract(1, margins_SC, out=margins_SC)
+    np.square(np.maximum(losses_SC, 0, out=losses_SC), out=losses_SC)
     losses_SC[np.arange(margins_SC.shape[1]) >= forest.sizes_V[node_S, None]] = np.inf
     return losses_SC
 
@@ -110,7 +112,7 @@ def _margins(forest: Forest, texts: _Texts, row_S: I64, node_S: I32) -> F32:
     pair_P = np.repeat(texts.starts_N[row_S] - (ends_S - sizes_S), sizes_S) + np.arange(ends_S[-1])
     terms_P = texts.terms[pair_P]
     weights_P = np.empty(len(pair_P), np.int64)  # the row of weights
-    last = np.flatnonzero(np.diff(node_S, append=-1))
+    last = np.append(np.flatnonzero(node_S[1:] != node_S[:-1]), len(node_S) - 1)
     rows = forest.rows_V[node_S[last]].tolist(), forest.rows_V[node_S[last] + 1].tolist()
     start = 0
     for first, stop, end in zip(*rows, ends_S[last].tolist(), strict=True):
@@ -154,32 +156,45 @@ class _Texts:
     @classmethod
     def of(cls, terms_NT: Any) -> _Texts:
         """Add the bias to rows of terms."""
-        ends_N = terms_NT.indptr[1:].astype(np.int64)
-        sizes_N = np.diff(terms_NT.indptr).astype(np.int64) + 1
-        terms = np.insert(terms_NT.indices, ends_N, terms_NT.shape[1]).astype(np.int32, copy=False)
-        values = np.insert(terms_NT.data, ends_N, 1).astype(np.float32, copy=False)
-        return cls(ends_of(sizes_N)[:-1], sizes_N, terms, values)
+        starts_N = terms_NT.indptr.astype(np.int64) + np.arange(terms_NT.shape[0] + 1)
+        terms = np.full(starts_N[-1], terms_NT.shape[1], np.int32)
+        values = np.ones(starts_N[-1], np.float32)
+        is_bias = np.zeros(starts_N[-1], np.bool_)
+        is_bias[starts_N[1:] - 1] = True
+        terms[~is_bias], values[~is_bias] = terms_NT.indices, terms_NT.data
+        return cls(starts_N[:-1], starts_N[1:] - starts_N[:-1], terms, values)
 
     def __len__(self) -> int:
         return len(self.sizes_N)
 
 
-def _best(group_S: I64, score_SC: F64, k: int) -> tuple[I64, I64]:
+def _best(group_S: I64, score_SC: F32, k: int) -> tuple[I64, I64]:
     """Return row and column of the ``k`` best finite scores of each group; of equal ones the first.
 
     Rows of a group follow one another; so do the results.
     """
-    starts_G = np.flatnonzero(np.diff(group_S, prepend=-1))
-    sizes_G = np.diff(starts_G, append=len(group_S))
+    is_first_S = np.ones(len(group_S), np.bool_)
+    np.not_equal(group_S[1:], group_S[:-1], out=is_first_S[1:])
+    starts_G = np.flatnonzero(is_first_S)
     width = score_SC.shape[1]
-    padded = np.full((len(starts_G), int(sizes_G.max(initial=0)), width), -np.inf)
-    of_row_S = np.repeat(np.arange(len(starts_G)), sizes_G)
-    padded[of_row_S, np.arange(len(group_S)) - starts_G[of_row_S]] = score_SC
-    score_GE = padded.reshape(len(starts_G), -1)
-    if score_GE.shape[1] > k:
-        bound_G1 = np.sort(score_GE, axis=1)[:, -k, None]  # np.partition is slower: most are -inf
-        above, equal = score_GE > bound_G1, score_GE == bound_G1
-        kept = above | (equal & (np.cumsum(equal, axis=1) <= k - above.sum(axis=1, keepdims=True)))
-        score_GE = np.where(kept, score_GE, -np.inf)
-    of_group_M, cell_M = np.nonzero(score_GE > -np.inf)
+    if len(starts_G) == len(group_S):
+        score_GE = score_SC
+    else:
+        place_S = np.arange(len(group_S))
+        of_row_S = np.cumsum(is_first_S) - 1
+        slot_S = place_S - starts_G[of_row_S]
+        padded = np.full((len(starts_G), int(slot_S.max()) + 1, width), -np.inf, np.float32)
+        padded[of_row_S, slot_S] = score_SC
+        score_GE = padded.reshape(len(starts_G), -1)
+    kept_GE = score_GE > -np.inf
+    many = np.flatnonzero(np.count_nonzero(kept_GE, axis=1) > k)
+    if len(many):
+        score_ME = score_GE[many]
+        bound_M1 = np.sort(score_ME, axis=1)[:, -k, None]  # np.partition is slower: most are -inf
+        kept_ME = score_ME >= bound_M1
+        tied = np.flatnonzero(np.count_nonzero(kept_ME, axis=1) > k)
+        equal, above = score_ME[tied] == bound_M1[tied], score_ME[tied] > bound_M1[tied]
+        kept_ME[tied] = above | (equal & (np.cumsum(equal, axis=1) <= k - above.sum(axis=1, keepdims=True)))
+        kept_GE[many] = kept_ME
+    of_group_M, cell_M = np.nonzero(kept_GE)
     return starts_G[of_group_M] + cell_M // width, cell_M % width

@@ -24,6 +24,8 @@ from xc_core.errors import CorruptError
 from xc_core.shapes import F32, I32, I64, Array, Bool
 
 FILE: Final = "forest.safetensors"
+_LARGEST_WEIGHT: Final = 1e12
+"""So that no margin's square is infinite."""
 _FIELDS: Final[dict[str, tuple[str, Any]]] = {
     "roots": ("roots", np.int32),
     "is_leaf": ("is_leaf_V", np.bool_),
@@ -89,15 +91,15 @@ class Forest:
             roots.append(len(nodes))
             below += [node.below if node.is_leaf else node.below + len(nodes) for node in tree]
             nodes += tree
-        starts = ends_of([len(node.weights_W) for node in nodes])
+        starts = _ends([len(node.weights_W) for node in nodes])
         index = _index_type(starts[-1])
         forest = cls(
             num_terms=num_terms,
             roots=np.array(roots, np.int32),
             is_leaf_V=np.array([node.is_leaf for node in nodes], np.bool_),
-            firsts_V=ends_of([len(node.below) for node in nodes]),
+            firsts_V=_ends([len(node.below) for node in nodes]),
             below=_joined(below, np.int32),
-            rows_V=ends_of([len(node.terms_R) for node in nodes]),
+            rows_V=_ends([len(node.terms_R) for node in nodes]),
             terms_R=_joined([node.terms_R for node in nodes], np.int32),
             ends_R=_joined([starts[:1], *(n.ends_R + start for n, start in zip(nodes, starts, strict=False))], index),
             children_W=_joined([node.children_W for node in nodes], index),
@@ -154,7 +156,7 @@ class Forest:
             "children": not _within(self.children_W, int(self.sizes_V.max(initial=0))),
             "labels": not _within(self.below[self._is_label], np.iinfo(np.int32).max),
             "nodes": not _within(node, nodes) or bool((node <= above).any()),
-            "weights": not bool(np.isfinite(self.weights_W).all()),
+            "weights": not bool((np.abs(self.weights_W) <= _LARGEST_WEIGHT).all()),
         }
         if any(wrong.values()):
             raise ValueError(f"wrong {' and '.join(name for name, is_wrong in wrong.items() if is_wrong)}")
@@ -186,7 +188,7 @@ def _index_type(weights: int) -> Any:
     return np.int32 if weights <= np.iinfo(np.int32).max else np.int64
 
 
-def ends_of(sizes: Sequence[int] | Array) -> I64:
+def _ends(sizes: Sequence[int] | Array) -> I64:
     """Return 0 and the sum up to each size."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(sizes, np.int64))])
 

@@ -16,7 +16,7 @@ from xc_core.errors import CorruptError
 from xc_core.scores.forest import Node
 from xc_core.shapes import F32, I64
 
-_WINDOW: Final = 1 << 20
+_WINDOW: Final = 1 << 15
 """Bytes of an array of integers that are read at a time."""
 _FLOATS_AT_ONCE: Final = 1 << 13
 _DEEPEST: Final = 100
