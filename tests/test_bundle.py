@@ -97,6 +97,8 @@ def pack(parts: Parts, target: Path, facts: ModelFacts = FACTS) -> Path:
 
 def is_pickle(data: bytes) -> bool:
     """True where ``data`` is a whole pickle, of any protocol."""
+    if data.startswith(b"."):  # it ends before it has an object
+        return False
     try:
         return any(opcode.name == "STOP" for opcode, _, _ in pickletools.genops(io.BytesIO(data)))
     except Exception:

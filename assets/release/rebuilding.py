@@ -31,8 +31,8 @@ from xc_core.manifests import read_manifest
 from xc_core.progress import report
 
 _DIFFERS_ADVICE: Final = "compare environment.txt of the version's MLflow run, and the machine, with this one"
-_TREE_SUFFIX: Final = ".cbor"
-"""The end of the name of a label tree: omikuji cannot be seeded, so two fits of the same texts differ."""
+_TREE_FILES: Final = ("/forest.safetensors", ".cbor")
+"""Ends of the names of label trees: omikuji cannot be seeded, so two fits of the same texts differ."""
 _DVC: Final = (sys.executable, "-m", "dvc")
 _NEW_LABELS: Final = "new-labels.parquet"
 """File in the clone of a version, with the labels that the next version added to it."""
@@ -293,7 +293,7 @@ def _check_equal(record: Lineage, rebuilt_project: Workspace, stages: Sequence[s
         manifest = read_manifest(rebuilt_project.folder(stage, record.dataset, record.recipe))
         digest, expected, do = manifest.digest(), record.artefacts[stage]["digest"], _DIFFERS_ADVICE
         if digest != expected:
-            if any(name.endswith(_TREE_SUFFIX) for name in manifest.files):
+            if any(name.endswith(_TREE_FILES) for name in manifest.files):
                 do = f"expect this of label trees (lexical, characters), which cannot be seeded; otherwise {do}"
             raise MovedError(
                 f"{stage} with another content ({digest[:12]}) than that of version {record.version}",

@@ -16,6 +16,7 @@ QUICK: Final = (
     "tree",
     "ranker",
     "lexical",
+    "label_trees",
 )
 """Cases of `make bench`."""
 

@@ -1,8 +1,9 @@
-"""What the scores by words are fitted on, beside scikit-learn."""
+"""The scores by words: what they are fitted on, beside scikit-learn; searches of label trees, beside omikuji's own."""
 
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +13,14 @@ from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
 from benchmarks.world import World
 from xc_core.data.labels import LabelMatrix
-from xc_core.scores.lexical import write_rows
+from xc_core.scores.beam_search import shortlist
+from xc_core.scores.forest import Forest
+from xc_core.scores.lexical import Lexical, quiet, write_rows
+from xc_core.scores.omikuji_tree import read_tree
 from xc_core.scores.terms import Terms, TermSettings
 
 _TEXTS: Final = 20_000
+_SEARCHED: Final = 512
 
 
 @case
@@ -42,6 +47,64 @@ def lexical(world: World) -> list[Row]:
                 lambda: _dump(theirs, rows_NT, truth),
             ),
         ]
+
+
+@case
+def label_trees(world: World) -> list[Row]:
+    """Searches of the label trees of `lexical`, for texts one by one and together; needs a corpus alone."""
+    settings = Lexical()
+    terms, rows_NT = Terms.fit(world.texts(_TEXTS), settings.terms)
+    models, forest = _trees(rows_NT, world.corpus.labels.rows(np.arange(rows_NT.shape[0])), settings)
+    searched = rows_NT[np.flatnonzero(np.diff(rows_NT.indptr))[:_SEARCHED]]
+    texts = [searched[row] for row in range(searched.shape[0])]
+
+    def ours(terms_NT: Any) -> Any:
+        return shortlist(forest, terms_NT, beam=settings.beam, k=settings.labels).ids_NK
+
+    def theirs(terms_NT: Any) -> list[tuple[int, int]]:
+        pairs = list(zip(terms_NT.indices.tolist(), terms_NT.data.tolist(), strict=True))
+        totals: Counter[int] = Counter()  # of floats
+        for model in models:
+            totals.update(dict(model.predict(pairs, settings.beam, settings.beam**2)))
+        return totals.most_common(settings.labels)
+
+    same = np.mean([ours(text)[0, 0] == theirs(text)[0][0] for text in texts])
+    note = f"{len(terms):,} terms, {searched.nnz / len(texts):.0f} a text; the same best label for {same:.1%}"
+    return [
+        compare(
+            f"{settings.trees} label trees, texts one by one",
+            lambda: [ours(text) for text in texts],
+            "omikuji",
+            lambda: [theirs(text) for text in texts],
+            note=note,
+        ),
+        compare(
+            f"{settings.trees} label trees, {len(texts)} texts at a time",
+            lambda: ours(searched),
+            "omikuji, one by one",
+            lambda: [theirs(text) for text in texts],
+            note=note,
+        ),
+    ]
+
+
+def _trees(rows_NT: Any, truth: LabelMatrix, settings: Lexical) -> tuple[list[Any], Forest]:
+    """Train trees; return omikuji's models and ours of the same weights."""
+    import omikuji
+
+    params = omikuji.Model.default_hyper_param()
+    params.n_trees, params.cluster_balanced = 1, False
+    params.cluster_k, params.max_depth = settings.clusters, settings.depth
+    params.linear_max_iter, params.cluster_eps = settings.passes, settings.tolerance
+    kept = np.flatnonzero((np.diff(rows_NT.indptr) > 0) & (truth.counts_N > 0))
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        write_rows(Path(folder) / "rows.txt", rows_NT[kept], truth.rows(kept))
+        models = [omikuji.Model.train_on_data(str(Path(folder) / "rows.txt"), params) for _ in range(settings.trees)]
+        for number, model in enumerate(models):
+            model.save(str(Path(folder) / str(number)))
+            model.init_prediction_thread_pool(1)
+        trees = [read_tree(Path(folder) / str(number) / "tree0.cbor") for number in range(settings.trees)]
+        return models, Forest.of(trees, rows_NT.shape[1])
 
 
 def _scikit_learn(texts: list[str], settings: TermSettings) -> Any:

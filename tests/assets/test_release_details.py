@@ -444,19 +444,25 @@ def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
     assert not (tmp_path / "clone").exists()
 
 
-@pytest.mark.parametrize("stage", ["classifier", "scores"])
+@pytest.mark.parametrize(
+    ("stage", "file", "is_tree"),
+    [
+        ("classifier", "final/rows.npy", False),
+        ("scores", "final/lexical/forest.safetensors", True),
+        ("scores", "final/lexical/tree0/tree0.cbor", True),
+        ("scores", "final/label_words/labels.safetensors", False),
+    ],
+)
 def test_a_rebuild_of_a_model_with_label_trees_says_that_they_always_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, file: str, is_tree: bool
 ) -> None:
-    files: dict[str, dict[str, Any]] = (
-        {"final/lexical/tree0/tree0.cbor": {}} if stage == "scores" else {"final/rows.npy": {}}
-    )
+    files: dict[str, dict[str, Any]] = {file: {}}
     found = Lineage("toy", "ngame", 1, "none", {}, {}, {stage: {"digest": "0" * 64}})
     monkeypatch.setattr(rebuilding, "read_manifest", lambda _: Manifest(stage, files))
     with pytest.raises(MovedError, match=f"{stage} with another content") as caught:
         rebuilding._check_equal(found, Workspace(tmp_path), [stage])
     assert caught.value.do.endswith("and the machine, with this one")
-    assert ("cannot be seeded" in caught.value.do) is (stage == "scores")
+    assert ("cannot be seeded" in caught.value.do) is is_tree
 
 
 @pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new"), ('5%(s) of "it\'s"', "new")])

@@ -3,8 +3,9 @@
 omikuji trains the trees with a generator that cannot be seeded, so two fits on the same texts differ but are about
 equally good. A saved model gives the same scores wherever it is opened.
 
-Files: those of ``terms``; ``tree0/``, ``tree1/``, ..., one tree each as omikuji writes it (CBOR and JSON);
-``lexical.json`` (number of labels); with labels that came after the training ``later/labels.safetensors``.
+Files: those of ``terms`` and of ``forest``; ``lexical.json`` (number of labels); with labels that came after the
+training ``later/labels.safetensors``. Older models have ``tree0/``, ``tree1/``, ..., each a tree as omikuji
+writes it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,16 +27,17 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.params import at_least, later
 from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
+from xc_core.scores.beam_search import shortlist
+from xc_core.scores.forest import FILE, Forest, Node
 from xc_core.scores.label_words import Matches
+from xc_core.scores.omikuji_tree import read_tree
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
 from xc_core.shapes import F32, I32, PAD_ID, Shortlist
 
 _CONTENT: Final = "lexical.json"
 _LATER: Final = "later"
-_THREADED_FROM: Final = 64
-"""Number of texts from which threads are used; for fewer, starting them costs more than it saves."""
-_REACHED: Final = 10_000
-"""Labels requested from a tree: more than its beam reaches, so that the mean over trees covers all labels found."""
+_TREE_FILE: Final = "tree0.cbor"
+"""The file of a tree in the folder that omikuji writes."""
 _LINES_AT_ONCE: Final = 2_048
 """Documents of a training file that are turned into text at a time; Arrow holds 2 GB of text at most."""
 _GROWTH: Final = 1.2
@@ -105,8 +106,8 @@ class Lexical(Score):
         with tempfile.TemporaryDirectory(dir=data.scratch) as folder:
             write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
             settings = replace(self, threshold=self._threshold_of(terms_NT[: len(data.truth)]))
-            trees = tuple(_train_tree(Path(folder) / "rows.txt", settings) for _ in range(self.trees))
-        return LabelTrees(self, truth.num_labels, terms, trees)
+            trees = [_train_tree(Path(folder) / "rows.txt", settings) for _ in range(self.trees)]
+        return LabelTrees(self, truth.num_labels, terms, Forest.of(trees, len(terms)))
 
     def _threshold_of(self, terms_NT: Any) -> float:
         """Return the threshold for documents with these terms."""
@@ -125,20 +126,17 @@ class Lexical(Score):
         return replace(fitted, num_labels=fitted.num_labels + len(new), later=later)
 
     def open(self, folder: Path) -> FittedScore:
-        """Open the trees and the terms.
-
-        Raises MissingError if omikuji is not installed, CorruptError if trees and terms do not fit together.
-        """
-        require("omikuji", "omikuji")
+        """Open the trees and the terms; raise CorruptError if they do not fit together. omikuji is not needed."""
         size = int(json.loads((folder / _CONTENT).read_text("utf-8"))["labels"])
         terms = Terms.open(folder)
-        trees = tuple(_load_tree(folder / f"tree{number}") for number in range(self.trees))
-        expected = {"trees per folder": [1] * self.trees, "terms per tree": [len(terms)] * self.trees}
-        found = {"trees per folder": [t.n_trees for t in trees], "terms per tree": [t.n_features for t in trees]}
+        later = Matches.open(folder / _LATER, terms) if (folder / _LATER).is_dir() else None
+        forest = Forest.open(folder) if (folder / FILE).exists() else _older_forest(folder, self.trees, len(terms))
+        learnt = size - (0 if later is None else later.num_labels)
+        expected = {"trees": self.trees, "terms": len(terms), "labels": learnt}
+        found = {"trees": forest.num_trees, "terms": forest.num_terms, "labels": max(learnt, forest.num_labels)}
         if found != expected:
             raise CorruptError(f"{found} in {folder}", expected=f"{expected}", do="run the stage scores again")
-        later = Matches.open(folder / _LATER, terms) if (folder / _LATER).is_dir() else None
-        return LabelTrees(self, size, terms, trees, later)
+        return LabelTrees(self, size, terms, forest, later)
 
     def cost(self, sample: Sample) -> float:
         """Return the estimated seconds of all fits."""
@@ -165,8 +163,7 @@ class LabelTrees:
     settings: Lexical
     num_labels: int
     terms: Terms
-    trees: tuple[Any, ...]
-    """One omikuji.Model per tree: a model of several trees would sum them in the order of its folder's listing."""
+    forest: Forest
     later: Matches | None = None
     """The texts of the last labels, which came after the training; None if there are none."""
 
@@ -196,38 +193,8 @@ class LabelTrees:
         return query.cache.once(("lexical", self), lambda: self.shortlist(self.terms.of_query(query)))
 
     def shortlist(self, terms_NT: Any) -> Shortlist:
-        """Return the best labels of each row of terms, with scores in (0, 1]; none for a row of zeros.
-
-        A score is the mean over the trees of the product of exp(-max(0, 1 - margin)^2) along the path to the label. A
-        tree whose beam misses the label contributes 0.
-        """
-        size = terms_NT.shape[0]
-        shape = (size, self.settings.labels)
-        ids_NK, scores_NK = np.full(shape, PAD_ID, np.int32), np.full(shape, -np.inf, np.float32)
-
-        def fill(row: int) -> None:
-            start, end = terms_NT.indptr[row : row + 2]
-            if start == end:
-                return  # the trees would return frequent labels for an empty text
-            ids, scores = self._best(terms_NT.indices[start:end].tolist(), terms_NT.data[start:end].tolist())
-            ids_NK[row, : len(ids)], scores_NK[row, : len(ids)] = ids, scores
-
-        if size < _THREADED_FROM:
-            for row in range(size):
-                fill(row)
-        else:  # omikuji releases the GIL
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(fill, range(size)))
-        return Shortlist(ids_NK, scores_NK)
-
-    def _best(self, columns: list[int], values: list[float]) -> tuple[I32, F32]:
-        """Return the best labels of one text, best first, and their scores."""
-        pairs = list(zip(columns, values, strict=True))
-        predictions = [pair for tree in self.trees for pair in tree.predict(pairs, self.settings.beam, _REACHED)]
-        ids, place = np.unique(np.array([label for label, _ in predictions], np.int32), return_inverse=True)
-        scores = np.bincount(place, [score for _, score in predictions], minlength=len(ids)) / len(self.trees)
-        best = np.argsort(-scores, kind="stable")[: self.settings.labels]
-        return ids[best], scores[best].astype(np.float32)
+        """Return the best labels of each row of terms, with scores in (0, 1]; none for a row of zeros."""
+        return shortlist(self.forest, terms_NT, beam=self.settings.beam, k=self.settings.labels)
 
     def save(self, folder: Path) -> None:
         """Write into an existing folder; the same model always gives the same bytes, also after it was opened."""
@@ -236,9 +203,7 @@ class LabelTrees:
         if self.later is not None:
             (folder / _LATER).mkdir()
             self.later.save_texts(folder / _LATER)
-        for number, tree in enumerate(self.trees):
-            with quiet():
-                tree.save(str(folder / f"tree{number}"))
+        self.forest.save(folder)
 
 
 def scores_of(short: Shortlist, ids_NK: I32) -> F32:
@@ -287,7 +252,7 @@ def _lines(terms_NT: Any, truth: LabelMatrix) -> bytes:
     return joined + b"\n"
 
 
-def _train_tree(rows: Path, settings: Lexical) -> Any:
+def _train_tree(rows: Path, settings: Lexical) -> list[Node]:
     """Train one tree on a training file."""
     import omikuji
 
@@ -297,23 +262,27 @@ def _train_tree(rows: Path, settings: Lexical) -> Any:
     params.min_branch_size = max(params.min_branch_size, settings.clusters)  # k-means of fewer labels ends the process
     params.linear_max_iter, params.cluster_eps = settings.passes, settings.tolerance
     params.linear_weight_threshold = settings.threshold
-    with quiet():
-        return _one_thread(omikuji.Model.train_on_data(str(rows), params))
+    with tempfile.TemporaryDirectory(dir=rows.parent) as folder:
+        with quiet():
+            omikuji.Model.train_on_data(str(rows), params).save(folder)
+        return read_tree(Path(folder) / _TREE_FILE)
 
 
-def _load_tree(folder: Path) -> Any:
-    import omikuji
-
-    if not folder.is_dir():
-        raise CorruptError(f"no {folder}", expected="a tree", do="run the stage scores again")
-    with quiet():
-        return _one_thread(omikuji.Model.load(str(folder)))
-
-
-def _one_thread(tree: Any) -> Any:
-    """Start the tree's prediction thread now; at the first prediction, two callers could start two."""
-    tree.init_prediction_thread_pool(1)
-    return tree
+def _older_forest(folder: Path, trees: int, num_terms: int) -> Forest:
+    """Open the trees of an older model; raise CorruptError if one is missing or is of other terms."""
+    folders = [folder / f"tree{number}" for number in range(trees)]
+    for place in folders:
+        settings = place / "settings.json"
+        found = json.loads(settings.read_text("utf-8")) if settings.exists() else None
+        expected = {"n_features": num_terms, "classifier_loss_type": "Hinge"}
+        if found != expected:
+            raise CorruptError(f"{found} in {settings}", expected=f"{expected}", do="run the stage scores again")
+    try:
+        return Forest.of((read_tree(place / _TREE_FILE) for place in folders), num_terms)
+    except ValueError as error:
+        raise CorruptError(
+            f"trees in {folder}: {error}", expected="label trees", do="run the stage scores again"
+        ) from error
 
 
 @contextlib.contextmanager
