@@ -26,6 +26,7 @@ from xc_core.shapes import F32, F64, I32, PAD_ID, Bool, Shortlist
 
 _WEIGHTS: Final = "log_weights.npy"
 _TOP: Final = 5
+_P: Final = "P_at_1"
 _PSP: Final = "PSP_at_5"
 _BINS: Final = 20
 """Bins of scores for which the share of positives is counted, at most."""
@@ -37,6 +38,10 @@ POWERS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.25, 1.5)
 """Exponents among which ``reach`` is chosen."""
 TAILS: Final = tuple(step / 10 for step in range(11))
 """Positions of the dial that are measured."""
+_MOST: Final = 2
+"""Times the allowed cost in P@1 that a position may have by its 95 % interval, which few documents make wide.
+
+Docs: docs/lab-notes/2026-11-30-few-documents-and-later-ones.md."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,8 @@ def fit_dial(
 
     ``short`` has all their candidates with fused scores, ``truth`` their positives. ``default`` is the position
     with the highest PSP@5 that is clearly above that of position 0, among those up to which P@1 is at most ``cost``
-    points below; it is 0 if there is none, or ``cost`` is 0. None if the fused score does not tell positives from
-    negatives, as for a few documents.
+    points below, and by its interval at most twice that; it is 0 if there is none, or ``cost`` is 0. None if the fused
+    score does not tell positives from negatives, as for a few documents.
     """
     filled_NK = short.ids_NK != PAD_ID
     positive_NK = truth.contains(np.arange(len(short))[:, None], short.ids_NK)
@@ -137,7 +142,9 @@ def fit_dial(
     dial = replace(dial, reach=POWERS[int(np.argmax(by_power))])
     figures = {tail: _figures(dial, tail, short, truth, weights_L) for tail in TAILS}
     positions = [DialFigures.of(tail, found) for tail, found in figures.items()]
-    default = _default_tail(positions, cost, partial(_gain, figures)) if dial.reach else 0.0
+    default = 0.0
+    if dial.reach:
+        default = _default_tail(positions, cost, partial(_gain, figures), partial(_most_lost, figures))
     return replace(dial, default=default), [asdict(position) for position in positions]
 
 
@@ -159,27 +166,43 @@ def _from_0_to_1(name: str, value: float, expected: str) -> float:
     return float(value)
 
 
-def _default_tail(positions: list[DialFigures], cost: float, gain: Callable[[float], PairedDifference]) -> float:
+def _default_tail(
+    positions: list[DialFigures], cost: float, gain: Callable[[float], PairedDifference], loss: Callable[[float], float]
+) -> float:
     """Return the position with the highest PSP@5 before P@1 falls more than ``cost`` points below that of the first.
 
-    Of equal ones it is the first. Positions whose ``gain`` in PSP@5 over the first is not clear are passed over: among
-    few documents, one alone can make any position the best.
+    Of equal ones it is the first. A position is passed over if its ``gain`` in PSP@5 over the first is not clear, or if
+    its ``loss`` of P@1 may be above ``_MOST`` times ``cost``: among few documents, one alone can make any position the
+    best, and none may show what a position costs.
     """
     if not cost:
         return 0.0
     floor = positions[0].P_at_1 - cost
     allowed = takewhile(lambda position: position.P_at_1 >= floor, positions)
     for position in sorted(allowed, key=lambda position: -position.PSP_at_5):
-        if not position.tail or gain(position.tail).clear:
+        if not position.tail or (gain(position.tail).clear and loss(position.tail) <= _MOST * cost):
             return position.tail
     return 0.0
 
 
 def _gain(figures: Mapping[float, PerDocument], tail: float) -> PairedDifference:
     """Return the gain in PSP@5 of a position over position 0, from the figures at both."""
-    at = (figures[position] for position in (tail, 0.0))
-    there, first = (PerDocument({_PSP: one.num[_PSP]}, {_PSP: one.den[_PSP]}) for one in at)
+    there, first = (figures[position].only((_PSP,)) for position in (tail, 0.0))
     return differences(there, first)[_PSP]
+
+
+def _most_lost(figures: Mapping[float, PerDocument], tail: float) -> float:
+    """Return the points of P@1 that a position loses at most against position 0, with 97.5 % confidence.
+
+    It is the end of an interval for the difference of two shares of the same documents, with four documents added of
+    which one is lost and one won, as ``of_few`` in xc_core/metrics/bootstrap.py adds them. A bootstrap is of no use: if
+    hardly any document differs, its interval is narrow, however few documents there are.
+    """
+    right_N, first_N = (figures[position].num[_P] > 0 for position in (tail, 0.0))
+    lost, won = (np.count_nonzero(one_N & ~other_N) + 1 for one_N, other_N in ((first_N, right_N), (right_N, first_N)))
+    size = len(right_N) + 4
+    error = np.sqrt(lost + won - (lost - won) ** 2 / size)
+    return float(100 * (lost - won + scipy.special.ndtri(0.975) * error) / size)
 
 
 def _figures(dial: Dial, tail: float, short: Shortlist, truth: LabelMatrix, weights_L: F64) -> PerDocument:

@@ -62,7 +62,9 @@ class FusionSettings(HasUnused):
     one of P@1, P@5 and PSP@5, and worse in none; or clearly (95 %) in P@1 or P@5, and clearly worse in none. Use the
     sum if no other document can test the rule."""
     tail_cost: float = later(0.0, was=0.0)
-    """Points of P@1 on validation documents that the default position of the dial between P@k and PSP@k may cost."""
+    """Points of P@1 on validation documents that the default position of the dial between P@k and PSP@k may cost.
+
+    It may cost twice as much by its 95 % interval, so few documents keep the dial near 0."""
 
     def __post_init__(self) -> None:
         at_least(self, rows=1, candidates=1, tail_cost=0)
