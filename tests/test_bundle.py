@@ -97,8 +97,6 @@ def pack(parts: Parts, target: Path, facts: ModelFacts = FACTS) -> Path:
 
 def is_pickle(data: bytes) -> bool:
     """True where ``data`` is a whole pickle, of any protocol."""
-    if data.startswith(b"."):  # it ends before it has an object
-        return False
     try:
         return any(opcode.name == "STOP" for opcode, _, _ in pickletools.genops(io.BytesIO(data)))
     except Exception:
@@ -110,7 +108,10 @@ def pickled(path: Path) -> str:
     data = path.read_bytes()
     if path.suffix not in SUFFIXES:
         return f"suffix {path.suffix}"
-    if is_pickle(data) or data.startswith((b"PK\x03\x04", b"\x80")):
+    is_torch = (
+        data.startswith((b"PK\x03\x04", b"\x80")) and data[8:9] != b"{"
+    )  # a safetensors header may have 0x80 bytes
+    if is_pickle(data) or is_torch:
         return "a pickle or an archive of torch"
     if path.suffix == ".npy" and np.lib.format.read_magic(io.BytesIO(data)) and b"'|O'" in data[:128]:
         return "an array of objects"
