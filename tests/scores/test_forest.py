@@ -126,29 +126,52 @@ def test_a_text_has_the_same_scores_in_every_batch(limits: dict[str, int], monke
 
 
 @pytest.mark.parametrize(
-    ("size", "limits", "expected"),
+    ("sizes", "limits", "expected"),
     [
-        (200, {}, 100),
-        (63, {}, 512),
-        (2_000, {}, 512),
-        (200, {"_TEXTS_AT_ONCE": 10}, 10),
-        (200, {"_PAIRS_AT_ONCE": 2 * 3 * 5 * (1 + 4)}, 5),
-        (200, {"_MARGINS_AT_ONCE": 2 * 3 * 7 * 30 + 179}, 7),
-        (200, {"_MARGINS_AT_ONCE": 1}, 1),
-        (0, {}, 512),
+        ([4] * 200, {}, [100, 100]),
+        ([4] * 65, {}, [33, 32]),
+        ([4] * 63, {}, [63]),
+        ([4] * 2_000, {}, [512, 512, 512, 464]),
+        ([4] * 15, {"_TEXTS_AT_ONCE": 10}, [10, 5]),
+        ([4] * 11, {"_PAIRS_AT_ONCE": 2 * 3 * 5 * (1 + 4)}, [5, 5, 1]),
+        ([4] * 5, {"_PAIRS_AT_ONCE": 2 * 3 * 5 * (1 + 4) - 1}, [4, 1]),
+        ([1, 1, 1, 11, 1, 1], {"_PAIRS_AT_ONCE": 2 * 3 * 6}, [3, 1, 2]),
+        ([4] * 9, {"_MARGINS_AT_ONCE": 2 * 3 * 7 * 30 + 179}, [7, 2]),
+        ([4] * 2, {"_MARGINS_AT_ONCE": 1}, [1, 1]),
+        ([], {}, []),
     ],
 )
 def test_a_batch_is_cut_for_threads_and_memory(
-    size: int, limits: dict[str, int], expected: int, monkeypatch: pytest.MonkeyPatch
+    sizes: list[int], limits: dict[str, int], expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two trees and a beam of 3 follow 6 nodes, with 30 children each; a text has 4 terms and a bias."""
+    """Two trees and a beam of 3 follow 6 nodes, with 30 children each; a text of 4 terms has 5 with its bias."""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     for name, limit in limits.items():
         monkeypatch.setattr(beam_search, name, limit)
     forest = forest_of([naive.Tree([({0: 1.0}, label) for label in range(30)])] * 2)
-    parts = np.ones(4 * size, np.float32), np.tile(np.arange(4), size), 4 * np.arange(size + 1)
-    terms_NT = csr_matrix(parts, (size, TERMS))
-    assert beam_search._texts_at_once(forest, terms_NT, 3) == expected
+    blocks = list(beam_search._blocks(forest, np.array(sizes, np.int32), 3))
+    assert [block.stop - block.start for block in blocks] == expected
+    assert [row for block in blocks for row in range(len(sizes))[block]] == list(range(len(sizes)))
+
+
+def test_long_texts_among_short_ones_are_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the mean of all texts, the long ones would be together: the last blocks had 15 times the pairs allowed."""
+    random, looked_up, search = np.random.default_rng(0), [], beam_search._reached
+    forest = forest_of([grow(random, list(range(50)), 3) for _ in range(2)])
+    terms_NT = csr_matrix(np.tri(TERMS, dtype=np.float32)[[0] * 300 + [TERMS - 1] * 20])
+    whole = shortlist(forest, terms_NT, beam=3, k=20)
+
+    def spied(forest: Forest, texts: Any, beam: int) -> Any:
+        looked_up.append(forest.num_trees * beam * int(texts.sizes_N.sum()))
+        return search(forest, texts, beam)
+
+    limit = 2 * 3 * 2 * (TERMS + 1)
+    monkeypatch.setattr(beam_search, "_reached", spied)
+    monkeypatch.setattr(beam_search, "_PAIRS_AT_ONCE", limit)
+    again = shortlist(forest, terms_NT, beam=3, k=20)
+    np.testing.assert_array_equal(again.scores_NK, whole.scores_NK)
+    assert sum(looked_up) == 2 * 3 * (300 * 2 + 20 * (TERMS + 1))
+    assert max(looked_up) == limit
 
 
 @pytest.fixture
@@ -204,6 +227,9 @@ SPOILT: list[tuple[str, str, Any, Any]] = [
     ("an end too few", "different lengths", "ends", lambda a: a[:-1]),
     ("a start that is not 0", "different lengths", "ends", lambda a: np.append(a[1], a[1:]).astype(a.dtype)),
     ("a table", "different lengths", "weights", lambda a: a[:, None]),
+    ("endless terms", "infinity", "num_terms", lambda a: np.array([np.inf])),
+    ("no number of terms", "out of bounds", "num_terms", lambda a: a[:0]),
+    ("a number of terms below 0", "wrong terms", "num_terms", lambda a: -a),
 ]
 
 
@@ -222,6 +248,15 @@ def test_arrays_that_a_search_would_fail_on_are_refused(
 def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(CorruptError, match=FILE):
+        Forest.open(tmp_path)
+
+
+def test_a_file_with_a_type_that_numpy_has_not_is_refused(forest: Forest, tmp_path: Path) -> None:
+    forest.save(tmp_path)
+    content = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(content.replace(b'"BOOL"', b'"F8_E4M3"').replace(b"   ", b"", 1))
+    assert len((tmp_path / FILE).read_bytes()) == len(content)
+    with pytest.raises(CorruptError, match="float8"):
         Forest.open(tmp_path)
 
 

@@ -7,6 +7,7 @@ text, C children of a node, M labels that were reached, U the same without repet
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,15 +15,15 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.scores.forest import Forest
-from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Shortlist, spans
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Shortlist
 
 _THREADED_FROM: Final = 64
 """Number of texts from which threads are used; for fewer, starting them costs more than it saves."""
 _TEXTS_AT_ONCE: Final = 512
-_PAIRS_AT_ONCE: Final = 4_000_000
-"""Pairs of a node and a term that are looked up at a time: more are faster, and need more memory."""
+_PAIRS_AT_ONCE: Final = 1_000_000
+"""Pairs of a node and a term that a thread looks up at a time: of more, memory grows and time does not fall."""
 _MARGINS_AT_ONCE: Final = 4_000_000
-"""Margins that are computed at a time, those of absent children included."""
+"""Margins that a thread computes at a time, those of absent children included."""
 
 
 def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:
@@ -42,7 +43,7 @@ def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:
         ids_NK[rows[row_M], rank_M] = label_M
         scores_NK[rows[row_M], rank_M] = total_M / forest.num_trees
 
-    blocks = [filled[span] for span in spans(len(filled), _texts_at_once(forest, terms_NT, beam))]
+    blocks = [filled[block] for block in _blocks(forest, np.diff(terms_NT.indptr)[filled], beam)]
     if len(blocks) > 1:  # numpy and scipy release the GIL
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(search, blocks))
@@ -51,14 +52,19 @@ def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:
     return Shortlist(ids_NK, scores_NK)
 
 
-def _texts_at_once(forest: Forest, terms_NT: Any, beam: int) -> int:
-    """Return the number of texts to search together: few enough for memory and to give every thread some."""
-    nodes = forest.num_trees * beam
-    pairs = nodes * (1 + terms_NT.nnz / max(1, terms_NT.shape[0]))
-    shared = _TEXTS_AT_ONCE
-    if terms_NT.shape[0] >= _THREADED_FROM:
-        shared = min(shared, -(-terms_NT.shape[0] // (os.cpu_count() or 1)))
-    return max(1, min(shared, int(_PAIRS_AT_ONCE / pairs), _MARGINS_AT_ONCE // (nodes * forest.width)))
+def _blocks(forest: Forest, sizes_N: Array, beam: int) -> Iterator[slice]:
+    """Cut texts with so many terms into blocks: few enough for memory and to give every thread some."""
+    nodes, texts = forest.num_trees * beam, len(sizes_N)
+    most = min(_TEXTS_AT_ONCE, _MARGINS_AT_ONCE // (nodes * forest.width))
+    if texts >= _THREADED_FROM:
+        most = min(most, -(-texts // (os.cpu_count() or 1)))
+    ends_N = np.cumsum(nodes * (1 + sizes_N.astype(np.int64)))  # pairs, those of each text's bias included
+    start = pairs = 0
+    while start < texts:
+        fitting = int(np.searchsorted(ends_N, pairs + _PAIRS_AT_ONCE, side="right"))
+        end = max(start + 1, min(fitting, start + most, texts))
+        yield slice(start, end)
+        start, pairs = end, int(ends_N[end - 1])
 
 
 def _reached(forest: Forest, texts: _Texts, beam: int) -> tuple[I64, I32, F32]:
