@@ -6,13 +6,13 @@ text, C children of a node, M labels that were reached, U the same without repet
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 from xc_core.scores.forest import Forest
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Shortlist
@@ -45,7 +45,7 @@ def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:
 
     blocks = [filled[block] for block in _blocks(forest, np.diff(terms_NT.indptr)[filled], beam)]
     if len(blocks) > 1:  # numpy and scipy release the GIL
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(search, blocks))
     elif blocks:
         search(blocks[0])
@@ -57,7 +57,7 @@ def _blocks(forest: Forest, sizes_N: Array, beam: int) -> Iterator[slice]:
     nodes, texts = forest.num_trees * beam, len(sizes_N)
     most = min(_TEXTS_AT_ONCE, _MARGINS_AT_ONCE // (nodes * forest.width))
     if texts >= _THREADED_FROM:
-        most = min(most, -(-texts // (os.cpu_count() or 1)))
+        most = min(most, -(-texts // torch.get_num_threads()))
     ends_N = np.cumsum(nodes * (1 + sizes_N.astype(np.int64)))  # pairs, those of each text's bias included
     start = pairs = 0
     while start < texts:
@@ -112,21 +112,21 @@ def _losses(forest: Forest, texts: _Texts, row_S: I64, node_S: I32) -> F32:
 
 
 def _margins(forest: Forest, texts: _Texts, row_S: I64, node_S: I32) -> F32:
-    """Return the margins of the children of nodes, which are in ascending order (S x the most of any node)."""
+    """Return the margins of the children of nodes, of which equal ones follow one another (S x the most of any)."""
     sizes_S = texts.sizes_N[row_S]
     ends_S = np.cumsum(sizes_S)
     pair_P = np.repeat(texts.starts_N[row_S] - (ends_S - sizes_S), sizes_S) + np.arange(ends_S[-1])
     terms_P = texts.terms[pair_P]
-    weights_P = np.empty(len(pair_P), np.int64)  # the row of weights
+    rows_P = np.empty(len(pair_P), np.int64)  # of weights
     last = np.append(np.flatnonzero(node_S[1:] != node_S[:-1]), len(node_S) - 1)
-    rows = forest.rows_V[node_S[last]].tolist(), forest.rows_V[node_S[last] + 1].tolist()
+    bounds = forest.rows_V[node_S[last]].tolist(), forest.rows_V[node_S[last] + 1].tolist()
     start = 0
-    for first, stop, end in zip(*rows, ends_S[last].tolist(), strict=True):
-        np.add(forest.terms_R[first:stop].searchsorted(terms_P[start:end]), first, out=weights_P[start:end])
+    for first, stop, end in zip(*bounds, ends_S[last].tolist(), strict=True):
+        np.add(forest.terms_R[first:stop].searchsorted(terms_P[start:end]), first, out=rows_P[start:end])
         start = end
-    found_P = np.flatnonzero(weights_P < np.repeat(forest.rows_V[node_S + 1], sizes_S))
-    found_P = found_P[forest.terms_R[weights_P[found_P]] == terms_P[found_P]]
-    return _product(forest, np.searchsorted(found_P, ends_S), weights_P[found_P], texts.values[pair_P[found_P]])
+    found_P = np.flatnonzero(rows_P < np.repeat(forest.rows_V[node_S + 1], sizes_S))
+    found_P = found_P[forest.terms_R[rows_P[found_P]] == terms_P[found_P]]
+    return _product(forest, np.searchsorted(found_P, ends_S), rows_P[found_P], texts.values[pair_P[found_P]])
 
 
 def _product(forest: Forest, ends_S: I64, rows_P: I64, values_P: F32) -> F32:
