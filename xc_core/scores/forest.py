@@ -64,7 +64,7 @@ class Forest:
     """Several trees over the same terms; several threads may use them at once."""
 
     num_terms: int
-    """Terms of texts; the bias is one more."""
+    """Number of terms of texts; as a term, the bias has this number."""
     roots: I32
     is_leaf_V: Bool
     firsts_V: I64
