@@ -24,6 +24,7 @@ from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, W
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, DataError, MissingError
 from xc_core.scores import Characters, LabelCharacters, LabelWords, Lexical, Query, lexical
+from xc_core.scores.base import NewLabels
 from xc_core.scores.lexical import LabelTrees, scores_of, write_rows
 from xc_core.scores.terms import TermSettings
 from xc_core.shapes import PAD_ID, Shortlist
@@ -385,6 +386,22 @@ def test_trees_of_an_older_version_with_terms_that_are_not_there_are_refused(fit
         settings.write_text(content.replace(str(len(terms)), str(len(terms) - 1)))
     with pytest.raises(CorruptError, match=r"trees in .*older: wrong terms"):
         opened(older)
+
+
+def test_labels_that_come_one_after_another_have_the_cosine_of_their_texts(fitted: LabelTrees, tmp_path: Path) -> None:
+    grown, texts, size = fitted, ["falcon0 falcon1", "", "falcon0"], len(TOPICS)
+    for before, text in enumerate(texts, start=size):
+        vectors = np.zeros((before + 1, 1), np.float32)
+        grown = fitted.settings.extended(grown, NewLabels(before, [text].copy, vectors, vectors))
+    again = opened(saved(grown, tmp_path / "grown"))
+    ids = np.arange(-1, size + 3, dtype=np.int32)[None]
+    unit = fitted.terms.vectors(texts).toarray()
+    for model in (grown, again):
+        assert model.num_labels == size + 3
+        values = model.values(asked(texts[:1]), ids)[0]
+        assert values[-3:] == pytest.approx(unit @ unit[0])
+        np.testing.assert_array_equal(values[:-3], fitted.values(asked(texts[:1]), ids[:, :-3])[0])
+    assert 0 < unit[2] @ unit[0] < 1
 
 
 def test_scores_are_looked_up_as_by_a_loop() -> None:

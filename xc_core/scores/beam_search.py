@@ -27,7 +27,7 @@ _MARGINS_AT_ONCE: Final = 4_000_000
 
 
 def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:
-    """Return the ``k`` best labels of each row of terms (scipy CSR, N x T), with scores in (0, 1].
+    """Return the ``k`` best labels of each row of terms (scipy CSR, N x T), with scores up to 1.
 
     A score is the mean over the trees of the product of exp(-max(0, 1 - margin)^2) along the path to the label. Per
     level a search follows the ``beam`` best nodes; of each leaf it keeps the ``beam`` best labels. A tree that does

@@ -194,7 +194,7 @@ class LabelTrees:
         return query.cache.once(("lexical", self), lambda: self.shortlist(self.terms.of_query(query)))
 
     def shortlist(self, terms_NT: Any) -> Shortlist:
-        """Return the best labels of each row of terms, with scores in (0, 1]; none for a row of zeros."""
+        """Return the best labels of each row of terms, with scores up to 1; none for a row of zeros."""
         return shortlist(self.forest, terms_NT, beam=self.settings.beam, k=self.settings.labels)
 
     def save(self, folder: Path) -> None:
