@@ -176,7 +176,7 @@ class Forest:
             fields = {name: arrays[key].astype(kind or index, copy=False) for key, (name, kind) in _FIELDS.items()}
             forest = cls(num_terms=int(arrays["num_terms"][0]), **fields)
             forest._check()
-        except (OSError, SafetensorError, KeyError, IndexError, TypeError, ValueError) as error:
+        except (OSError, SafetensorError, AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise CorruptError(
                 f"{folder / FILE} cannot be read: {error}", expected="label trees", do="run the stage scores again"
             ) from error
