@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -61,6 +61,9 @@ class Lineage:
         return {stage: facts for stage, facts in self.artefacts.items() if stage in TRAIN_STAGES}
 
 
+_Find = Callable[[int], Lineage | None]
+
+
 def read(client: Any, dataset: str, version: int, scratch: Path, artifact_root: str = "") -> Lineage:
     """Return the lineage of a version; the files of its origin are copied into the folder ``scratch``.
 
@@ -110,20 +113,50 @@ def history(client: Any, record: Lineage, scratch: Path, artifact_root: str = ""
     """
     from assets.release import versions
 
+    numbers = versions.numbers_of(client, versions.model_name(record.dataset)) if record.kept else []
+    return _chain(record, numbers, _reader(client, record.dataset, scratch, artifact_root))
+
+
+def losing_history(
+    client: Any, dataset: str, deleted: Collection[int], scratch: Path, artifact_root: str = ""
+) -> list[int]:
+    """Return the versions whose ``history`` is known now, and not without the versions ``deleted``."""
+    from assets.release import versions
+
+    numbers = versions.numbers_of(client, versions.model_name(dataset))
+    left = [number for number in numbers if number not in deleted]
+    find = _reader(client, dataset, scratch, artifact_root)
+
+    def known(record: Lineage, among: Sequence[int]) -> bool:
+        with suppress(MovedError):
+            return bool(_chain(record, among, find))
+        return False
+
+    records = [record for number in left if (record := find(number)) is not None and record.kept]
+    return [record.version for record in records if known(record, numbers) and not known(record, left)]
+
+
+def _reader(client: Any, dataset: str, scratch: Path, artifact_root: str) -> _Find:
+    """Return a function that reads a version once; it returns None for one whose origin is damaged."""
+
     @cache
     def find(number: int) -> Lineage | None:
         with suppress(CorruptError):  # another one may do
-            return read(client, record.dataset, number, scratch / str(number), artifact_root)
+            return read(client, dataset, number, scratch / str(number), artifact_root)
         return None
 
+    return find
+
+
+def _chain(record: Lineage, numbers: Sequence[int], find: _Find) -> list[Lineage]:
+    """Return the ``history`` of a version, which is looked for among these versions."""
     chain = [record]
-    numbers = versions.numbers_of(client, versions.model_name(record.dataset)) if record.kept else []
     while chain[0].kept:
         chain.insert(0, _made_from(chain[0], numbers, find))
     return chain
 
 
-def _made_from(record: Lineage, numbers: Sequence[int], find: Callable[[int], Lineage | None]) -> Lineage:
+def _made_from(record: Lineage, numbers: Sequence[int], find: _Find) -> Lineage:
     """Return the version with the artefacts of which ``record`` kept parts: the newest trained one, else the oldest.
 
     A refresh with the same labels leaves rows as they are, so the oldest one is the fewest steps away from a training.

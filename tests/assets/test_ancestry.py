@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from assets.release import ancestry, origin, rebuilding
-from assets.release.ancestry import Lineage, history
+from assets.release.ancestry import Lineage, history, losing_history
 from tests.conftest import make_workspace
 from xc_core.artifacts import Made, sha256_file
 from xc_core.chain import Workspace
@@ -110,6 +110,28 @@ def test_the_files_of_a_version_are_read_once(versions: Versions, monkeypatch: p
     monkeypatch.setattr(ancestry, "read", counted)
     assert found(versions, versions[6]) == [1, 2, 3, 4, 5, 6]
     assert len(numbers) == len(set(numbers))
+
+
+def losing(versions: Versions, *deleted: int) -> list[int]:
+    registry = [SimpleNamespace(version=str(number)) for number in versions]
+    client = SimpleNamespace(search_model_versions=lambda query: registry if query == "name = 'xc-toy'" else [])
+    return losing_history(client, "toy", deleted, Path("scratch"), "root")
+
+
+def test_versions_that_could_not_be_made_again_without_another_one_are_found(versions: Versions) -> None:
+    add(versions, classifier=("a",))
+    add(versions, classifier=("b", ["a"]))
+    add(versions, classifier=("c", ["b"]))
+    add(versions, classifier=("z", ["y"]))  # not known before either
+    add(versions)
+    versions[5].artefacts.clear()
+    assert losing(versions, 1) == [2, 3]
+    assert losing(versions, 2) == [3]
+    assert losing(versions, 1, 2) == [3], "not those that are deleted too"
+    assert losing(versions, 3, 4, 5) == []
+    add(versions, classifier=("a",))
+    assert losing(versions, 1) == [], "another one has the same rows"
+    assert losing(versions, 1, 6) == [2, 3]
 
 
 def test_labels_that_came_in_two_steps_are_no_single_step(versions: Versions) -> None:

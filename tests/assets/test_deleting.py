@@ -335,6 +335,29 @@ def test_the_files_of_a_version_are_deleted_with_its_model_and_its_run(
         store.client.get_logged_model(version.source.removeprefix("models:/"))
 
 
+def test_versions_that_cannot_be_made_again_without_those_are_named_before_they_are_deleted(
+    xc: Xc, store: Store, fresh: Workspace
+) -> None:
+    """The rows of a refreshed model are those of the version that was trained; nothing said that it is still needed."""
+    root = local_folder(store.artifacts)
+    assert root is not None
+    with_files(store, "xc-later", root / "later")
+    trained, refreshed = (store.client.get_model_version("xc-later", number).run_id for number in "12")
+    facts = {trained: {"digest": "a"}, refreshed: {"digest": "b", "refreshed": True, "kept_from": ["a"]}}
+    for run, classifier in facts.items():
+        store.client.log_text(run, json.dumps({"classifier": classifier}), "origin/artefacts.json")
+    asked = ("delete", "--dataset", "later")
+    warning = (
+        "warning: afterwards xc lineage --rebuild cannot make version 2 again: it keeps trained parts of a version "
+        "that is deleted"
+    )
+    shown = xc(*asked, "--version", 1).out.splitlines()
+    assert shown == ["xc-later: version 1", warning, "nothing was deleted; --yes deletes it"]
+    assert "warning" not in xc(*asked, "--version", 2).out + xc(*asked, "--version", 1, "--version", 2).out
+    assert warning in xc(*asked, "--keep", 1, "--yes").out.splitlines()
+    assert "warning" not in xc(*asked, "--version", 2, "--yes").out
+
+
 def test_the_model_of_a_version_is_asked_for_once(
     xc: Xc, store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
