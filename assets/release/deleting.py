@@ -49,7 +49,7 @@ class _Registered:
 @click.command(short_help="Delete experiments, a dataset, or registered versions.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--recipe", "recipes", multiple=True, help="Delete this experiment; may be given several times.")
-@click.option("--version", "numbers", type=int, multiple=True,
+@click.option("--version", "numbers", type=click.IntRange(min=1), multiple=True,
               help="Delete this registered version; may be given several times.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(min=1), default=None, metavar="N",
               help="Delete all registered versions but the newest N and those in use.")  # fmt: skip

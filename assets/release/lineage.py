@@ -28,7 +28,7 @@ _SHOWN_TAGS: Final = {
 
 
 @click.command(short_help="Show the data, code and settings of a version.")
-@click.argument("version", type=int)
+@click.argument("version", type=click.IntRange(min=1))
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--rebuild", type=click.Path(path_type=Path, resolve_path=True), default=None, metavar="FOLDER",
               help="Make the model again in this new folder and compare it.")  # fmt: skip

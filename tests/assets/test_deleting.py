@@ -292,6 +292,18 @@ def test_one_kind_of_thing_is_deleted_at_a_time(xc: Xc, fresh: Workspace, more: 
     assert xc("delete", *TOY, "--keep", "0").code == 2
 
 
+@pytest.mark.parametrize(
+    "asked", [("delete", *TOY, "--version", -1), ("promote", *TOY, "--version", 0), ("lineage", *TOY, "--", -1)]
+)
+def test_a_number_that_no_version_has_is_refused_before_the_registry_is_asked(
+    xc: Xc, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[object, ...]
+) -> None:
+    """Without a database of MLflow the database was blamed."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", sqlite_address(tmp_path / "none.db"))
+    ended = xc(*asked)
+    assert (ended.code, f"{asked[-1]} is not in the range x>=1" in ended.err) == (2, True), ended.err
+
+
 def with_files(store: Store, name: str, folder: Path) -> list[Path]:
     """Register two versions with files of their own; return the folders of their packed models."""
     store.client.create_registered_model(name)
