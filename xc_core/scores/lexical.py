@@ -9,13 +9,9 @@ Files: those of ``terms``; ``tree0/``, ``tree1/``, ..., one tree each as omikuji
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import json
 import os
-import sys
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +23,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.params import at_least, later
 from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
+from xc_core.scores.discarded import quiet
 from xc_core.scores.label_words import Matches
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
 from xc_core.shapes import F32, I32, PAD_ID, Shortlist
@@ -314,29 +311,3 @@ def _one_thread(tree: Any) -> Any:
     """Start the tree's prediction thread now; at the first prediction, two callers could start two."""
     tree.init_prediction_thread_pool(1)
     return tree
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Discard stdout and stderr of the process: omikuji logs to one and draws progress bars on the other.
-
-    If omikuji ends the process, where it was is written to the real stderr: it would end without a word.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = [os.dup(number) for number in (1, 2)]
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    reports = not faulthandler.is_enabled()
-    try:
-        for number in (1, 2):
-            os.dup2(devnull, number)
-        if reports:
-            faulthandler.enable(saved[1], all_threads=False)
-        yield
-    finally:
-        if reports:
-            faulthandler.disable()
-        for number, descriptor in zip((1, 2), saved, strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.close(devnull)
