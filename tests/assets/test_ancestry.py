@@ -12,10 +12,11 @@ import pytest
 from assets.release import ancestry, origin, rebuilding
 from assets.release.ancestry import Lineage, history, losing_history
 from tests.conftest import make_workspace
-from xc_core.artifacts import Made, sha256_file
+from xc_core.artifacts import Made, sha256_file, write_file
 from xc_core.chain import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.errors import CorruptError, MovedError, UsageError
+from xc_core.manifests import Manifest
 
 Versions = dict[int, Lineage]
 
@@ -237,7 +238,7 @@ def test_a_refresh_takes_over_encoder_and_rows_and_tokens_only_if_labels_were_ad
     rebuilding._take_over(earlier, clone)
     assert stages_in(clone) == [*(["tokens"] if extended else []), "encoder", "classifier"]
     assert "scores" in stages_in(earlier)
-    rebuilding._run_stages(clone, list(artefacts), keep=True)
+    rebuilding._run_stages(clone, list(artefacts), keep=True, final=True)
     run = [stage for stage in artefacts if stage != "tokens" or not extended]
     assert ran == [("two", "two", "run", stage, "--refresh") for stage in run]
 
@@ -269,7 +270,28 @@ def test_a_trained_version_runs_all_stages_and_one_before_a_refresh_those_of_its
     trained = clone_of(tmp_path / "one", **stages | {"tokens": {"extended": True}})
     labels = clone_of(tmp_path / "two", **stages | {"classifier": {"extended": True, "refreshed": True}})
     refreshed = clone_of(tmp_path / "three", **stages | {"classifier": {"refreshed": True}})
-    rebuilding._run_stages(trained, ["tokens"], keep=False)
+    rebuilding._run_stages(trained, ["tokens"], keep=False, final=True)
     assert ran == [("one", "one", "run", "tokens")]
     for chain, needed in (([trained, labels], stages), ([trained, refreshed], list(stages)[:3]), ([trained], stages)):
         assert rebuilding._needed([clone.record for clone in chain], 0) == list(needed)
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_results_of_label_trees_of_an_earlier_version_are_not_compared(
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch, lines: list[str], final: bool
+) -> None:
+    """A rebuild of the new labels of house ended at the scores of the version that was trained."""
+    compared: list[str] = []
+    monkeypatch.setattr(rebuilding, "_check_equal", lambda record, project, stages: compared.extend(stages))
+    stages = ("corpus", "tokens", "classifier", "scores", "fusion", "evaluation", "audit")
+    clone = clone_of(tmp_path / "one", **{stage: {} for stage in stages})
+    for stage in stages:
+        name = "scores/final/lexical/tree0/tree0.cbor" if stage == "scores" else "file"
+        manifest = Manifest(stage, {name: {"bytes": 1, "sha256": ""}})
+        write_file(clone.artefact(stage) / "manifest.json", manifest.to_file())
+    rebuilding._run_stages(clone, list(stages), keep=False, final=final)
+    loose = ["scores", "fusion", "evaluation"]
+    assert compared == [stage for stage in stages if final or stage not in loose]
+    notes = [line.partition(": label trees cannot be seeded")[0] for line in lines if "made again" not in line]
+    wanted = [] if final else ["lineage: scores, fusion, evaluation of version 1 not compared"]
+    assert notes == wanted
