@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from assets.release.moved import moved_run
 from assets.release.origin import ARTEFACTS, FOLDER, KEPT_FROM
+from xc_core.chain.extension import EXTENDED_TO
 from xc_core.chain.kept import REFRESHED
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.errors import CorruptError, MovedError, first_line
@@ -54,6 +55,17 @@ class Lineage:
     def has_new_labels(self) -> bool:
         """True if labels were added to the model of an earlier version, instead of a refresh."""
         return self.extends(REFRESHED)
+
+    def label_counts(self, earlier: Lineage) -> list[int]:
+        """Return how many labels there were after each of ``steps``, as far as that is recorded."""
+        numbers: list[int] = self.artefacts[REFRESHED].get(EXTENDED_TO, [])
+        return numbers[-self.steps(earlier) :]
+
+    def steps(self, earlier: Lineage) -> int:
+        """Return how many ``xc add-labels`` there were since the earlier version of ``history``; 1 for a refresh."""
+        digests = list(reversed(self.kept.get(REFRESHED, [])))
+        digest = earlier.artefacts.get(REFRESHED, {}).get("digest")
+        return digests.index(digest) + 1 if digest in digests else 1
 
     @property
     def chain(self) -> dict[str, Any]:
@@ -157,38 +169,45 @@ def _chain(record: Lineage, numbers: Sequence[int], find: _Find) -> list[Lineage
 
 
 def _made_from(record: Lineage, numbers: Sequence[int], find: _Find) -> Lineage:
-    """Return the version with the artefacts of which ``record`` kept parts: the newest trained one, else the oldest.
-
-    A refresh with the same labels leaves rows as they are, so the oldest one is the fewest steps away from a training.
-    One that was not trained counts only if it is older than ``record``, so the search comes to an end.
-    """
-    older, missing = None, list(record.kept)
+    """Return the version with the artefacts of which ``record`` kept parts, the fewest steps away; raise MovedError."""
     if unrecorded := [stage for stage, earlier in record.kept.items() if not earlier]:
         raise MovedError(
             f"version {record.version}, whose {unrecorded[0]} kept parts of an earlier one that is not recorded",
             expected="a record of it; releases up to 0.2.0 made none for a refresh or xc add-labels",
             do=_TRAIN_ADVICE,
         )
-    for number in reversed(numbers):
-        if number == record.version or (found := find(number)) is None:
-            continue
-        lacks = [stage for stage in record.kept if not _has_earlier(found, record, stage)]
-        missing = [stage for stage in missing if stage in lacks]
-        if not lacks and not found.kept:
-            return found
-        older = found if not lacks and number < record.version else older
-    if older is None:
-        stage = (missing or list(record.kept))[0]
-        raise MovedError(
-            f"no version with the {stage} ({record.kept[stage][-1][:12]}) that version {record.version} was made from",
-            expected="a model that was registered before its data or labels changed, and not deleted since",
-            do=f"register a model before each xc update, xc add-labels and refresh; {_TRAIN_ADVICE}",
-        )
+    others = [found for number in reversed(numbers) if number != record.version and (found := find(number))]
+    for steps in range(1, 1 + max(map(len, record.kept.values()))):
+        if (earlier := _nearest(record, others, steps)) is not None:
+            return earlier
+    found_stages = {stage for stage in record.kept for found in others if _has_earlier(found, record, stage, 1)}
+    stage = next((stage for stage in record.kept if stage not in found_stages), next(iter(record.kept)))
+    raise MovedError(
+        f"no version with the {stage} ({record.kept[stage][-1][:12]}) that version {record.version} was made from",
+        expected="a model that was registered before its data or labels changed, and not deleted since",
+        do=f"register a model before each xc update, xc add-labels and refresh; {_TRAIN_ADVICE}",
+    )
+
+
+def _nearest(record: Lineage, newest_first: Sequence[Lineage], steps: int) -> Lineage | None:
+    """Return the version that ``record`` was made from in so many steps: the newest trained one, else the oldest.
+
+    A refresh with the same labels leaves rows as they are, so the oldest one is the fewest steps away from a training.
+    One that was not trained counts only if it is older than ``record``, so the search comes to an end.
+    """
+    older = None
+    for found in newest_first:
+        if all(_has_earlier(found, record, stage, steps) for stage in record.kept):
+            if not found.kept:
+                return found
+            older = found if found.version < record.version else older
     return older
 
 
-def _has_earlier(found: Lineage, record: Lineage, stage: str) -> bool:
-    """Return True if a version has the artefact of which ``record`` kept parts."""
+def _has_earlier(found: Lineage, record: Lineage, stage: str, steps: int) -> bool:
+    """Return True if a version has the artefact of which ``record`` kept parts, so many steps before it."""
     earlier = record.kept[stage]
-    accepted = [*earlier, record.artefacts[stage]["digest"]] if stage == TOKENS else earlier[-1:]
+    accepted = [*earlier, record.artefacts[stage]["digest"]] if stage == TOKENS else earlier[-steps:][:1]
+    if len(earlier) < steps and stage != TOKENS:
+        return False
     return found.recipe == record.recipe and found.artefacts.get(stage, {}).get("digest") in accepted

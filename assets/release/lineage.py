@@ -59,6 +59,7 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
                 unknown = error
         for later, earlier in pairwise(reversed(versions)):
             how = "with new labels" if later.has_new_labels else "refreshed"
+            how += f" in {steps} steps" if (steps := later.steps(earlier)) > 1 else ""
             click.echo(f"{f'version {later.version} made from:':<28}version {earlier.version}, {how}")
         if unknown is not None:
             click.echo(f"{'made from:':<28}not known: {unknown.found}")

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -154,13 +155,15 @@ def _take_over(earlier: _Clone, clone: _Clone) -> None:
 
 
 def _add_labels(earlier: _Clone, clone: _Clone) -> None:
-    """Add the labels that a version has and the earlier one lacks to the model of the earlier one."""
+    """Add the labels that a version has and the earlier one lacks to the earlier model, in the same steps."""
     clone.run("run", "corpus")
     before, after = (Corpus.open(one.artefact("corpus")).table("labels") for one in (earlier, clone))
     path = earlier.project.root / _NEW_LABELS
     new_labels = after.select("uid", "title", "content").join(before, on="uid", how="anti", maintain_order="left")
-    new_labels.write_parquet(path)
-    clone.run("add-labels", str(path), project=earlier.project)
+    ends = [number - len(before) for number in clone.record.label_counts(earlier.record)[:-1]]
+    for start, end in pairwise([0, *ends, len(new_labels)]):
+        new_labels[start:end].write_parquet(path)
+        clone.run("add-labels", str(path), project=earlier.project)
     report(f"lineage: labels of version {clone.record.version} added to the model of version {earlier.record.version}")
 
 

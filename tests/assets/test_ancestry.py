@@ -135,10 +135,29 @@ def test_versions_that_could_not_be_made_again_without_another_one_are_found(ver
     assert losing(versions, 1, 6) == [2, 3]
 
 
-def test_labels_that_came_in_two_steps_are_no_single_step(versions: Versions) -> None:
+def test_labels_that_came_in_several_steps_come_from_the_nearest_version(versions: Versions) -> None:
+    add(versions, classifier=("a",), scores=("s",))
+    record = add(versions, classifier=("d", ["a", "b", "c"]), scores=("v", ["s", "t", "u"]))
+    assert (found(versions, record), record.steps(versions[1])) == ([1, 2], 3)
+    add(versions, classifier=("b",), scores=("s",))  # not of the same step
+    record = add(versions, classifier=("d", ["a", "b", "c"]), scores=("v", ["s", "t", "u"]))
+    assert found(versions, record) == [1, 4]
+    add(versions, classifier=("b",), scores=("t",))
+    record = add(versions, classifier=("d", ["a", "b", "c"]), scores=("v", ["s", "t", "u"]))
+    assert (found(versions, record), record.steps(versions[5])) == ([5, 6], 2)
+    record = add(versions, classifier=("d", ["a", "b", "c"]), scores=("v", ["u"]))
+    with pytest.raises(MovedError, match=r"no version with the classifier \(c\)"):
+        found(versions, record)  # its scores were fitted in between, from data that no version has
+
+
+def test_the_labels_of_each_step_are_known_as_far_as_they_are_recorded(versions: Versions) -> None:
     add(versions, classifier=("a",))
-    with pytest.raises(MovedError, match=r"no version with the classifier \(b\)"):
-        found(versions, add(versions, classifier=("c", ["a", "b"])))
+    record = add(versions, classifier=("d", ["a", "b", "c"]))
+    assert record.label_counts(versions[1]) == []
+    record.artefacts["classifier"]["extended_to"] = [7, 9]
+    assert record.label_counts(versions[1]) == [7, 9]
+    record.artefacts["classifier"]["extended_to"] = [5, 7, 9]
+    assert record.label_counts(add(versions, classifier=("b",))) == [7, 9]
 
 
 def test_tokens_that_a_refresh_left_as_they_were_are_those_of_the_earlier_version(versions: Versions) -> None:
@@ -163,6 +182,10 @@ def test_a_version_of_an_earlier_release_does_not_record_it(versions: Versions) 
         (Made(refreshed=True), {"refreshed": True}),
         (Made(refreshed=True, facts={"refreshed_from": "a"}), {"refreshed": True, "kept_from": ["a"]}),
         (Made(facts={"extended_from": ["a", "b"]}), {"extended": True, "kept_from": ["a", "b"]}),
+        (
+            Made(facts={"extended_from": ["a", "b"], "extended_to": [7, 9]}),
+            {"extended": True, "kept_from": ["a", "b"], "extended_to": [7, 9]},
+        ),
         (
             Made(refreshed=True, facts={"extended_from": ["a"]}),
             {"refreshed": True, "extended": True, "kept_from": ["a"]},
@@ -263,6 +286,27 @@ def test_labels_are_added_to_the_earlier_model_by_the_code_of_the_later_version(
     assert ran == [("two", "two", "run", "corpus"), ("two", "one", "add-labels", str(path))]
     assert pl.read_parquet(path).rows() == [("z", "z", ""), ("y", "y", "")]
     assert stages_in(clone) == ["tokens", "encoder", "classifier", "scores"]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_labels_of_several_steps_are_added_in_these_steps(
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    """A vector may depend on the texts that are encoded with it, and only bytes that are equal are the same version."""
+    tables = {name: pl.DataFrame({"uid": list(uids), "title": list(uids), "content": [""] * len(uids)})
+              for name, uids in (("one", "ba"), ("two", "bazyx"))}  # fmt: skip
+    monkeypatch.setattr(Corpus, "open", lambda folder: SimpleNamespace(table=lambda _: tables[folder.parts[-4]]))
+    facts = {"digest": "c", "extended": True, "kept_from": ["a", "b"]} | ({"extended_to": [3, 5]} if recorded else {})
+    earlier = clone_of(tmp_path / "one", "classifier", classifier={"digest": "a"})
+    clone, added = clone_of(tmp_path / "two", corpus={}, classifier=facts), list[list[str]]()
+
+    def run_xc(_: object, __: object, *arguments: str) -> None:
+        if arguments[0] == "add-labels":
+            added.append(pl.read_parquet(arguments[1])["uid"].to_list())
+
+    monkeypatch.setattr(rebuilding, "_run_xc", run_xc)
+    rebuilding._add_labels(earlier, clone)
+    assert added == ([["z"], ["y", "x"]] if recorded else [["z", "y", "x"]])
 
 
 def test_a_trained_version_runs_all_stages_and_one_before_a_refresh_those_of_its_rows(tmp_path: Path, ran: Ran) -> None:
