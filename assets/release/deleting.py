@@ -15,12 +15,14 @@ from assets.release.ancestry import losing_history
 from assets.release.client import client_of
 from assets.release.moved import moved_files
 from assets.settings import local_folder, mlflow_settings
+from xc_core.artifacts import writing
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
 from xc_core.cli.forget import echo_places, path_lines
 from xc_core.errors import RefusedError, UsageError
 from xc_core.leftovers import temporary_folder
 from xc_core.lifecycle.places import places
+from xc_core.progress import optional
 from xc_core.visible import counted, listed
 
 if TYPE_CHECKING:
@@ -144,7 +146,9 @@ def _kept(numbers: list[int], in_use: dict[int, str], keep: int) -> str:
 
 def _lost_history(client: Any, dataset: str, numbers: list[int], artifact_root: str) -> str:
     """Return a warning that names the versions that cannot be made again without these; empty if there is none."""
-    with temporary_folder() as scratch:
+    losing: list[int] = []
+    note = "later versions that cannot be made again without those are not named"  # who frees a full disk must go on
+    with optional(note), temporary_folder() as scratch, writing(scratch):
         losing = losing_history(client, dataset, numbers, scratch, artifact_root)
     if not losing:
         return ""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
-from assets.release import candidate
+from assets.release import candidate, deleting
 from assets.release.best import BEST
 from assets.settings import local_folder
 from assets.tracking import connect
@@ -368,6 +368,21 @@ def test_versions_that_cannot_be_made_again_without_those_are_named_before_they_
     assert "warning" not in xc(*asked, "--version", 2).out + xc(*asked, "--version", 1, "--version", 2).out
     assert warning in xc(*asked, "--keep", 1, "--yes").out.splitlines()
     assert "warning" not in xc(*asked, "--version", 2, "--yes").out
+
+
+@pytest.mark.parametrize("raised", [StorageError("a full disk", expected="x", do="y"), OSError(28, "No space left")])
+def test_on_a_full_disk_versions_are_deleted_without_a_look_at_later_ones(
+    xc: Xc, store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    """Their records are copied for it, and whoever deletes versions may do so because the disk is full."""
+    root = local_folder(store.artifacts)
+    assert root is not None
+    name = f"space{isinstance(raised, StorageError)}".lower()
+    with_files(store, f"xc-{name}", root / name)
+    monkeypatch.setattr(deleting, "losing_history", failing(raised))
+    ended = xc("delete", "--dataset", name, "--version", 1, "--yes")
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "deleted"), ended.err
+    assert "note: later versions that cannot be made again without those are not named: a full disk" in ended.err
 
 
 def test_the_model_of_a_version_is_asked_for_once(
