@@ -49,7 +49,8 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
         try:
             stage_states = _states(workspace, *pair)
         except XCError as error:
-            if recipe is None and not _is_declared(workspace, *pair):
+            is_asked_for = dataset is not None if pair[1] is None else recipe is not None
+            if not is_asked_for and not _is_declared(workspace, *pair):
                 continue  # deleted since the list was made
             if len(pairs) == 1:
                 raise
