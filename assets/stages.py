@@ -38,6 +38,11 @@ MODE_TAG: Final = "xc/mode"
 """Run tag: "refresh" for a job that adds new data without training."""
 _RETRIES: Final = 1
 _CANCELLED: Final = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED)
+_STOPPED: Final = "The run was cancelled, and the process of this stage was stopped."
+_UNRECORDED: Final = (
+    "The run was cancelled while the result of this stage was recorded in DVC and MLflow. The artefact is complete; "
+    "another run of the stage records it."
+)
 After = Callable[[dg.AssetExecutionContext, Project, Tracking], tuple[Mapping[str, Any], Sequence[dg.AssetCheckResult]]]
 AFTER: Final[dict[str, tuple[After, dg.AssetCheckSpec]]] = {"model": (release, GATE)}
 """What an asset does after its stage, by stage, and the check that it decides; it returns metadata and the result."""
@@ -65,12 +70,12 @@ def asset_of(stage: Stage) -> dg.AssetsDefinition:
         dvc: Dvc,
         tracking: Tracking,
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses MaterializeResult[Any] with checks
-        with _retrying(context):
+        with _retrying(context, _STOPPED):
             dvc.check_git(*split_key(context.partition_key), [stage.name])
             _run(context, pipes, project, stage)
-            # rows that are removed meanwhile would come to MLflow after xc forget has named it as a place to clear
-            with working(project.workspace, split_key(context.partition_key)[0]):
-                return _record(context, project, stage, dvc, tracking)
+        # rows that are removed meanwhile would come to MLflow after xc forget has named it as a place to clear
+        with _retrying(context, _UNRECORDED), working(project.workspace, split_key(context.partition_key)[0]):
+            return _record(context, project, stage, dvc, tracking)
 
     return _stage
 
@@ -120,17 +125,17 @@ def retry_seconds() -> float:
 
 
 @contextmanager
-def _retrying(context: dg.AssetExecutionContext) -> Iterator[None]:
+def _retrying(context: dg.AssetExecutionContext, cancelled: str) -> Iterator[None]:
     """Ask Dagster for one retry if the process was lost or a service does not answer, but never in a cancelled run.
 
     A retry policy of the asset would retry a cancelled run too: Dagster applies it to interrupts. The interrupt of a
-    cancelled run is shown without the stack of Dagster's code.
+    cancelled run is shown as the sentence ``cancelled``, without the stack of Dagster's code.
     """
     try:
         yield
     except dg.DagsterExecutionInterruptedError as interrupt:
         if _is_cancelled(context):
-            raise CancelledError("The run was cancelled, and the process of this stage was stopped.") from interrupt
+            raise CancelledError(cancelled) from interrupt
         raise
     except (dg.Failure, UnavailableError) as error:
         if isinstance(error, dg.Failure) and not error.allow_retries:

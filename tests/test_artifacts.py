@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -233,6 +234,26 @@ def test_a_file_is_hashed_once_in_a_block_under_all_of_its_names(folder: Path, m
     hashed.clear()
     assert artifacts.sha256_file(path) == artifacts.sha256_file(path)
     assert len(hashed) == 2, "outside of a block every reading counts"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "inner/a.txt"])
+def test_a_file_that_is_deleted_while_an_artefact_is_read_is_no_fault_of_software(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by ``xc delete`` beside ``xc predict``, which ended with 70."""
+    manifest, opened = put(folder), Path.open
+
+    def deleting(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == folder / name:
+            path.unlink()
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", deleting)
+    kind, read = (
+        (CorruptError, artifacts.verify) if manifest.files.get(name) else (MissingError, manifests.read_manifest)
+    )
+    with pytest.raises(kind, match=r"^found no (artefact at|file) "):
+        read(folder)
 
 
 def test_sizes_reveal_a_missing_file_but_not_changed_content(folder: Path) -> None:

@@ -98,6 +98,7 @@ def test_a_folder_that_this_user_may_not_enter_is_the_innermost_one(
         (RuntimeError("(sqlite3.OperationalError) disk I/O error\n[SQL: ...]"), "a failing disk"),
         (RuntimeError("(sqlite3.OperationalError) unable to open database file"), ""),
         (FileNotFoundError(errno.ENOENT, "No such file"), ""),
+        (FileNotFoundError(errno.ENOENT, "No space left on device"), "a full disk"),  # words say more than a number
         (ConnectionError("refused"), ""),
         (ValueError(""), ""),
         (ConfigError("No space left on device", expected="", do=""), ""),
@@ -189,6 +190,23 @@ def test_on_a_full_disk_any_error_but_a_described_one_is_a_storage_error(
         assert storage_reason(RuntimeError(words), tmp_path) == f"a full disk ({words})"
     assert storage_reason(ConfigError("x", expected="y", do="z"), tmp_path) == ""
     assert storage_error("a full disk", tmp_path).exit_code == StorageError.exit_code == 73
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE, errno.EINVAL, errno.ECONNREFUSED])
+def test_an_error_that_the_system_gives_another_number_is_not_one_of_a_full_disk(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 0}))
+    assert storage_reason(OSError(number, os.strerror(number)), tmp_path / "file") == ""
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
+def test_a_folder_that_is_of_no_disk_is_not_called_full() -> None:
+    path = Path("/proc/page.html")
+    with pytest.raises(StorageError, match=r"^found a folder that takes no files ") as refused, artifacts.writing(path):
+        path.touch()
+    assert refused.value.found.endswith(" while writing /proc/page.html")
+    assert "space" not in str(refused.value) and refused.value.do == "choose another folder"
 
 
 @pytest.mark.parametrize(

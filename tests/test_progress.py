@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -161,6 +162,30 @@ def test_a_first_step_that_lasts_is_named_while_it_is_at_work(
         steps.begin("short")
     time.sleep(0.8)
     assert len(lines) == 1, "short work reports nothing"
+
+
+def test_what_listeners_write_to_is_not_changed_while_they_write(lines: list[str]) -> None:
+    begun, end, changed = threading.Event(), threading.Event(), list[int]()
+
+    def slow(_: str) -> None:
+        begun.set()
+        end.wait(60)
+
+    def change() -> None:
+        with progress.between_lines():
+            changed.append(len(lines))
+
+    listen(slow)
+    threads = [threading.Thread(target=report, args=["one"]), threading.Thread(target=change)]
+    threads[0].start()
+    assert begun.wait(60)
+    threads[1].start()
+    time.sleep(0.2)
+    assert changed == []
+    end.set()
+    for thread in threads:
+        thread.join(60)
+    assert changed == [1]
 
 
 def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clock: Clock) -> None:

@@ -129,27 +129,28 @@ def verify(folder: Path, *, kind: str | None = None) -> Manifest:
 def _verified(folder: Path, kind: str | None) -> Manifest:
     manifest = read_manifest(folder, kind or "")
     if kind is not None and manifest.kind != kind:
-        raise CorruptError(
-            f"an artefact of kind {manifest.kind!r} at {folder}",
-            expected=f"kind {kind!r}",
-            do="pass the folder of the right artefact",
-        )
+        found, do = f"an artefact of kind {manifest.kind!r} at {folder}", "pass the folder of the right artefact"
+        raise CorruptError(found, expected=f"kind {kind!r}", do=do)
     check_sizes(folder, manifest)
     for name, entry in manifest.files.items():
-        if sha256_file(folder / name) != entry["sha256"]:
-            raise CorruptError(
-                f"{folder / name}, whose content has changed since it was written",
-                expected=f"SHA-256 {entry['sha256'][:16]}..., as the manifest says",
-                do=how_to_make(manifest.kind, folder),
-            )
+        try:
+            digest = sha256_file(folder / name)
+        except FileNotFoundError:
+            check_sizes(folder, manifest)  # raises, unless the file is there again
+            raise
+        if digest != entry["sha256"]:
+            found = f"{folder / name}, whose content has changed since it was written"
+            expected = f"SHA-256 {entry['sha256'][:16]}..., as the manifest says"
+            raise CorruptError(found, expected=expected, do=how_to_make(manifest.kind, folder))
     return manifest
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
     """Raise CorruptError if a file is missing or has another size; no content is read."""
     for name, entry in manifest.files.items():
-        path = folder / name
-        size = path.stat().st_size if path.is_file() else None
+        path, size = folder / name, None
+        with contextlib.suppress(FileNotFoundError):  # of an artefact that is being deleted
+            size = path.stat().st_size if path.is_file() else None
         if size != entry["bytes"]:
             raise CorruptError(
                 f"no file {path}" if size is None else f"{path} of {size} bytes",

@@ -32,6 +32,8 @@ _WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, er
 """Error numbers that reading never has."""
 _IN_THE_WAY: Final = tuple(_REFUSALS[number] for number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP))
 """Refusals that neither space nor permission would end."""
+_NO_FILES: Final = "a folder that takes no files"
+"""/proc, for one: it has no free space either, but says of a new file that there is no such file."""
 _REMEDIES: Final = {errno.EFBIG: "raise the limit (ulimit -f)", errno.ENAMETOOLONG: "use a shorter name or path"}
 LINK_LOOP: Final = "Symlink loop from"
 """What Path.resolve writes in a RuntimeError, up to Python 3.12."""
@@ -82,9 +84,11 @@ def storage_reason(error: Exception, path: Path) -> str:
     if isinstance(error, XCError):
         return ""
     matches = ((phrase, value) for phrase, value in _ERRNO_OF_MESSAGE.items() if phrase in str(error))
+    existing, other_number = _existing_part(path), number
     phrase, number = next(matches, ("", 0))
+    if other_number and not phrase:
+        return f"{_NO_FILES} ({error})" if other_number == errno.ENOENT and _takes_no_file(existing) else ""
     line = next((line for line in str(error).splitlines() if phrase in line), "")
-    existing = _existing_part(path)
     if phrase and number in (0, errno.EACCES, errno.EIO):
         number = _refusal_number(existing if existing.is_dir() else existing.parent, number)
     if number in (0, errno.EIO) and shutil.disk_usage(existing).free < _FULL_BYTES:
@@ -124,6 +128,17 @@ def _refusal_number(folder: Path, number: int) -> int:
     except OSError as error:
         return error.errno if error.errno in _REFUSALS else number
     return number
+
+
+def _takes_no_file(folder: Path) -> bool:
+    """Return True if ``folder`` says of a new file that it does not exist."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except FileNotFoundError:
+        return folder.is_dir()
+    except OSError:
+        return False
+    return False
 
 
 def shortage(error: BaseException) -> ShortageError | None:
@@ -168,6 +183,10 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
             f"{reason} while writing {path}",
             expected=f"a path without a file or link in the way{UNTOUCHED}",
             do="move the file or link away, or fix the link, then run the same command again",
+        )
+    if reason.startswith(_NO_FILES):
+        return StorageError(
+            f"{reason} while writing {path}", expected=f"a folder of a disk{UNTOUCHED}", do="choose another folder"
         )
     other_file = _names_another(error, path)
     if other_file or (isinstance(error, OSError) and error.errno == errno.EIO and error.filename is None):

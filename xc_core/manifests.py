@@ -59,10 +59,10 @@ def read_manifest(folder: Path, kind: str = "") -> Manifest:
     Raises MissingError if there is no artefact, CorruptError if its manifest cannot be read.
     """
     path, do = folder / MANIFEST, how_to_make(kind, folder)
-    if not path.is_file():
-        raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do)
     try:
         manifest, stated = _parsed(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:  # or it is being deleted
+        raise MissingError(f"no artefact at {folder}", expected=f"a folder with {MANIFEST}", do=do) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found = f"an unreadable {path} ({type(error).__name__}: {error})"
         raise CorruptError(found, expected="JSON with kind, format and files", do=do) from error

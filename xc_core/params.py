@@ -23,7 +23,8 @@ C = TypeVar("C")
 
 KIND: Final = "kind"
 """The key that names the kind of a part."""
-_WAS: Final = "was"
+WAS: Final = "was"
+"""What the metadata of a field that came ``later`` names its earlier value."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Names of parts are also names of folders."""
 MOST_WHOLE: Final = 2**31 - 1
@@ -51,7 +52,7 @@ def later(default: Any, *, was: Any) -> Any:
     ``was`` is the value that reproduces the behaviour before the field existed. While the field has that value,
     fingerprints ignore it, so adding the field makes no artefact stale.
     """
-    return dataclasses.field(default=default, metadata={_WAS: was})
+    return dataclasses.field(default=default, metadata={WAS: was})
 
 
 def changed(config: C, changes: Any, where: str) -> C:
@@ -345,4 +346,4 @@ def _names_within(names: frozenset[str], field: str) -> frozenset[str]:
 
 
 def _has_earlier_value(field: dataclasses.Field[Any], value: Any) -> bool:
-    return _WAS in field.metadata and bool(field.metadata[_WAS] == value)
+    return WAS in field.metadata and bool(field.metadata[WAS] == value)

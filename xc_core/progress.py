@@ -26,6 +26,8 @@ LINE_SECONDS = 5.0
 """Without a terminal: at most one line of progress in this many seconds, unless ``pace`` sets another time."""
 
 _listeners: list[Listener] = []
+_sending = threading.RLock()
+"""Held while a line is sent to the listeners; ``Steps`` sends one from another thread."""
 _pace = LINE_SECONDS
 _subject = ""
 """What the names of new meters begin with."""
@@ -74,8 +76,16 @@ def working_on(name: str) -> Iterator[None]:
 
 def report(line: str) -> None:
     """Send one line to every listener."""
-    for listener in _listeners:
-        listener(line)
+    with _sending:
+        for listener in _listeners:
+            listener(line)
+
+
+@contextmanager
+def between_lines() -> Iterator[None]:
+    """Let no line be sent in this block, which changes what listeners write to."""
+    with _sending:
+        yield
 
 
 @contextmanager

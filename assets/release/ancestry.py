@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from assets.release.moved import moved_run
 from assets.release.origin import ARTEFACTS, FOLDER, KEPT_FROM
+from xc_core.chain.extension import EXTENDED_TO
 from xc_core.chain.kept import REFRESHED
 from xc_core.chain.registry import TRAIN_STAGES
 from xc_core.errors import CorruptError, MovedError, first_line
@@ -55,10 +56,24 @@ class Lineage:
         """True if labels were added to the model of an earlier version, instead of a refresh."""
         return self.extends(REFRESHED)
 
+    def label_counts(self, earlier: Lineage) -> list[int]:
+        """Return how many labels there were after each of ``steps``, as far as that is recorded."""
+        numbers: list[int] = self.artefacts[REFRESHED].get(EXTENDED_TO, [])
+        return numbers[-self.steps(earlier) :]
+
+    def steps(self, earlier: Lineage) -> int:
+        """Return how many ``xc add-labels`` there were since the earlier version of ``history``; 1 for a refresh."""
+        digests = list(reversed(self.kept.get(REFRESHED, [])))
+        digest = earlier.artefacts.get(REFRESHED, {}).get("digest")
+        return digests.index(digest) + 1 if digest in digests else 1
+
     @property
     def chain(self) -> dict[str, Any]:
         """The artefacts that a training makes."""
         return {stage: facts for stage, facts in self.artefacts.items() if stage in TRAIN_STAGES}
+
+
+_Find = Callable[[int], Lineage | None]
 
 
 def read(client: Any, dataset: str, version: int, scratch: Path, artifact_root: str = "") -> Lineage:
@@ -110,52 +125,89 @@ def history(client: Any, record: Lineage, scratch: Path, artifact_root: str = ""
     """
     from assets.release import versions
 
+    numbers = versions.numbers_of(client, versions.model_name(record.dataset)) if record.kept else []
+    return _chain(record, numbers, _reader(client, record.dataset, scratch, artifact_root))
+
+
+def losing_history(
+    client: Any, dataset: str, deleted: Collection[int], scratch: Path, artifact_root: str = ""
+) -> list[int]:
+    """Return the versions whose ``history`` is known now, and not without the versions ``deleted``."""
+    from assets.release import versions
+
+    numbers = versions.numbers_of(client, versions.model_name(dataset))
+    left = [number for number in numbers if number not in deleted]
+    find = _reader(client, dataset, scratch, artifact_root)
+
+    def known(record: Lineage, among: Sequence[int]) -> bool:
+        with suppress(MovedError):
+            return bool(_chain(record, among, find))
+        return False
+
+    records = [record for number in left if (record := find(number)) is not None and record.kept]
+    return [record.version for record in records if known(record, numbers) and not known(record, left)]
+
+
+def _reader(client: Any, dataset: str, scratch: Path, artifact_root: str) -> _Find:
+    """Return a function that reads a version once; it returns None for one whose origin is damaged."""
+
     @cache
     def find(number: int) -> Lineage | None:
         with suppress(CorruptError):  # another one may do
-            return read(client, record.dataset, number, scratch / str(number), artifact_root)
+            return read(client, dataset, number, scratch / str(number), artifact_root)
         return None
 
+    return find
+
+
+def _chain(record: Lineage, numbers: Sequence[int], find: _Find) -> list[Lineage]:
+    """Return the ``history`` of a version, which is looked for among these versions."""
     chain = [record]
-    numbers = versions.numbers_of(client, versions.model_name(record.dataset)) if record.kept else []
     while chain[0].kept:
         chain.insert(0, _made_from(chain[0], numbers, find))
     return chain
 
 
-def _made_from(record: Lineage, numbers: Sequence[int], find: Callable[[int], Lineage | None]) -> Lineage:
-    """Return the version with the artefacts of which ``record`` kept parts: the newest trained one, else the oldest.
-
-    A refresh with the same labels leaves rows as they are, so the oldest one is the fewest steps away from a training.
-    One that was not trained counts only if it is older than ``record``, so the search comes to an end.
-    """
-    older, missing = None, list(record.kept)
+def _made_from(record: Lineage, numbers: Sequence[int], find: _Find) -> Lineage:
+    """Return the version with the artefacts of which ``record`` kept parts, the fewest steps away; raise MovedError."""
     if unrecorded := [stage for stage, earlier in record.kept.items() if not earlier]:
         raise MovedError(
             f"version {record.version}, whose {unrecorded[0]} kept parts of an earlier one that is not recorded",
             expected="a record of it; releases up to 0.2.0 made none for a refresh or xc add-labels",
             do=_TRAIN_ADVICE,
         )
-    for number in reversed(numbers):
-        if number == record.version or (found := find(number)) is None:
-            continue
-        lacks = [stage for stage in record.kept if not _has_earlier(found, record, stage)]
-        missing = [stage for stage in missing if stage in lacks]
-        if not lacks and not found.kept:
-            return found
-        older = found if not lacks and number < record.version else older
-    if older is None:
-        stage = (missing or list(record.kept))[0]
-        raise MovedError(
-            f"no version with the {stage} ({record.kept[stage][-1][:12]}) that version {record.version} was made from",
-            expected="a model that was registered before its data or labels changed, and not deleted since",
-            do=f"register a model before each xc update, xc add-labels and refresh; {_TRAIN_ADVICE}",
-        )
+    others = [found for number in reversed(numbers) if number != record.version and (found := find(number))]
+    for steps in range(1, 1 + max(map(len, record.kept.values()))):
+        if (earlier := _nearest(record, others, steps)) is not None:
+            return earlier
+    found_stages = {stage for stage in record.kept for found in others if _has_earlier(found, record, stage, 1)}
+    stage = next((stage for stage in record.kept if stage not in found_stages), next(iter(record.kept)))
+    raise MovedError(
+        f"no version with the {stage} ({record.kept[stage][-1][:12]}) that version {record.version} was made from",
+        expected="a model that was registered before its data or labels changed, and not deleted since",
+        do=f"register a model before each xc update, xc add-labels and refresh; {_TRAIN_ADVICE}",
+    )
+
+
+def _nearest(record: Lineage, newest_first: Sequence[Lineage], steps: int) -> Lineage | None:
+    """Return the version that ``record`` was made from in so many steps: the newest trained one, else the oldest.
+
+    A refresh with the same labels leaves rows as they are, so the oldest one is the fewest steps away from a training.
+    One that was not trained counts only if it is older than ``record``, so the search comes to an end.
+    """
+    older = None
+    for found in newest_first:
+        if all(_has_earlier(found, record, stage, steps) for stage in record.kept):
+            if not found.kept:
+                return found
+            older = found if found.version < record.version else older
     return older
 
 
-def _has_earlier(found: Lineage, record: Lineage, stage: str) -> bool:
-    """Return True if a version has the artefact of which ``record`` kept parts."""
+def _has_earlier(found: Lineage, record: Lineage, stage: str, steps: int) -> bool:
+    """Return True if a version has the artefact of which ``record`` kept parts, so many steps before it."""
     earlier = record.kept[stage]
-    accepted = [*earlier, record.artefacts[stage]["digest"]] if stage == TOKENS else earlier[-1:]
+    accepted = [*earlier, record.artefacts[stage]["digest"]] if stage == TOKENS else earlier[-steps:][:1]
+    if len(earlier) < steps and stage != TOKENS:
+        return False
     return found.recipe == record.recipe and found.artefacts.get(stage, {}).get("digest") in accepted

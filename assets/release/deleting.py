@@ -11,14 +11,18 @@ from assets.database import unmade
 from assets.mlflow_errors import if_there
 from assets.mlflow_internals import delete_files
 from assets.release import versions
+from assets.release.ancestry import losing_history
 from assets.release.client import client_of
 from assets.release.moved import moved_files
 from assets.settings import local_folder, mlflow_settings
+from xc_core.artifacts import writing
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
 from xc_core.cli.forget import echo_places, path_lines
 from xc_core.errors import RefusedError, UsageError
+from xc_core.leftovers import temporary_folder
 from xc_core.lifecycle.places import places
+from xc_core.progress import optional
 from xc_core.visible import counted, listed
 
 if TYPE_CHECKING:
@@ -47,7 +51,7 @@ class _Registered:
 @click.command(short_help="Delete experiments, a dataset, or registered versions.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--recipe", "recipes", multiple=True, help="Delete this experiment; may be given several times.")
-@click.option("--version", "numbers", type=int, multiple=True,
+@click.option("--version", "numbers", type=click.IntRange(min=1), multiple=True,
               help="Delete this registered version; may be given several times.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(min=1), default=None, metavar="N",
               help="Delete all registered versions but the newest N and those in use.")  # fmt: skip
@@ -120,6 +124,8 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
         click.echo(f"{name}: {chosen or f'no version to delete of {len(registered)}'}")
         if keep is not None and len(numbers) < len(registered):
             click.echo(f"kept: {_kept(sorted(set(registered) - set(numbers)), in_use, keep)}")
+        if numbers and (warning := _lost_history(client, dataset, numbers, artifact_root)):
+            click.echo(warning)
         if not yes and numbers:
             click.echo("nothing was deleted; --yes deletes " + ("them" if len(numbers) > 1 else "it"))
         elif numbers:
@@ -136,6 +142,21 @@ def _kept(numbers: list[int], in_use: dict[int, str], keep: int) -> str:
     newest = "is the newest" if keep == 1 else f"is one of the newest {keep}"
     ordered = [*(number for number in numbers if number in in_use), *(n for n in numbers if n not in in_use)]
     return listed([f"version {number} {in_use.get(number, newest)}" for number in ordered])
+
+
+def _lost_history(client: Any, dataset: str, numbers: list[int], artifact_root: str) -> str:
+    """Return a warning that names the versions that cannot be made again without these; empty if there is none."""
+    losing: list[int] = []
+    note = "later versions that cannot be made again without those are not named"  # who frees a full disk must go on
+    with optional(note), temporary_folder() as scratch, writing(scratch):
+        losing = losing_history(client, dataset, numbers, scratch, artifact_root)
+    if not losing:
+        return ""
+    later, why = listed([f"version {number}" for number in losing]), "each keeps" if len(losing) > 1 else "it keeps"
+    return (
+        f"warning: afterwards xc lineage --rebuild cannot make {later} again: {why} trained parts of a version that is "
+        "deleted"
+    )
 
 
 def _left_over(workspace: Workspace) -> str:

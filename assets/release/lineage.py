@@ -28,7 +28,7 @@ _SHOWN_TAGS: Final = {
 
 
 @click.command(short_help="Show the data, code and settings of a version.")
-@click.argument("version", type=int)
+@click.argument("version", type=click.IntRange(min=1))
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--rebuild", type=click.Path(path_type=Path, resolve_path=True), default=None, metavar="FOLDER",
               help="Make the model again in this new folder and compare it.")  # fmt: skip
@@ -59,6 +59,7 @@ def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
                 unknown = error
         for later, earlier in pairwise(reversed(versions)):
             how = "with new labels" if later.has_new_labels else "refreshed"
+            how += f" in {steps} steps" if (steps := later.steps(earlier)) > 1 else ""
             click.echo(f"{f'version {later.version} made from:':<28}version {earlier.version}, {how}")
         if unknown is not None:
             click.echo(f"{'made from:':<28}not known: {unknown.found}")

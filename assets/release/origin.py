@@ -16,7 +16,7 @@ from assets import links
 from xc_core import git
 from xc_core.artifacts import Made, read_made
 from xc_core.chain import Workspace
-from xc_core.chain.extension import EXTENDED_FROM
+from xc_core.chain.extension import EXTENDED_FROM, EXTENDED_TO
 from xc_core.chain.kept import REFRESHED_FROM
 from xc_core.chain.registry import STAGES
 from xc_core.confidential import why_confidential
@@ -124,4 +124,5 @@ def _kept(made: Made) -> dict[str, object]:
     extended_from, refreshed_from = made.facts.get(EXTENDED_FROM) or [], made.facts.get(REFRESHED_FROM)
     kept_from = extended_from or ([refreshed_from] if refreshed_from else [])
     facts = {"refreshed": made.refreshed, "extended": bool(extended_from), KEPT_FROM: kept_from}
+    facts[EXTENDED_TO] = made.facts.get(EXTENDED_TO) or []
     return {fact: value for fact, value in facts.items() if value}

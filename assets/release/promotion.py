@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Make a model the champion, the version that is served.")
 @click.option("--dataset", required=True, help="Name of the dataset.")
 @click.option("--recipe", default=None, help="Register the packed model of this recipe, and promote it if it passes.")
-@click.option("--version", type=int, default=None, help="Promote this registered version.")
+@click.option("--version", type=click.IntRange(min=1), default=None, help="Promote this registered version.")
 @click.option("--reason", default=None, help="Why the gate is overruled; recorded with your name.")
 @click.option("--repair", is_flag=True,
               help="Replace damaged files of the champion, or of --version, by the packed model.")  # fmt: skip

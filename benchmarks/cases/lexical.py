@@ -14,8 +14,9 @@ from benchmarks.harness import Row, compare
 from benchmarks.world import World
 from xc_core.data.labels import LabelMatrix
 from xc_core.scores.beam_search import shortlist
+from xc_core.scores.discarded import quiet
 from xc_core.scores.forest import Forest
-from xc_core.scores.lexical import Lexical, quiet, write_rows
+from xc_core.scores.lexical import Lexical, write_rows
 from xc_core.scores.omikuji_tree import read_tree
 from xc_core.scores.terms import Terms, TermSettings
 

@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 
 from assets.release import ancestry, origin, rebuilding
-from assets.release.ancestry import Lineage, history
+from assets.release.ancestry import Lineage, history, losing_history
 from tests.conftest import make_workspace
-from xc_core.artifacts import Made, sha256_file
+from xc_core.artifacts import Made, sha256_file, write_file
 from xc_core.chain import Workspace
 from xc_core.data.corpus import Corpus
 from xc_core.errors import CorruptError, MovedError, UsageError
+from xc_core.manifests import Manifest
 
 Versions = dict[int, Lineage]
 
@@ -112,10 +113,51 @@ def test_the_files_of_a_version_are_read_once(versions: Versions, monkeypatch: p
     assert len(numbers) == len(set(numbers))
 
 
-def test_labels_that_came_in_two_steps_are_no_single_step(versions: Versions) -> None:
+def losing(versions: Versions, *deleted: int) -> list[int]:
+    registry = [SimpleNamespace(version=str(number)) for number in versions]
+    client = SimpleNamespace(search_model_versions=lambda query: registry if query == "name = 'xc-toy'" else [])
+    return losing_history(client, "toy", deleted, Path("scratch"), "root")
+
+
+def test_versions_that_could_not_be_made_again_without_another_one_are_found(versions: Versions) -> None:
     add(versions, classifier=("a",))
-    with pytest.raises(MovedError, match=r"no version with the classifier \(b\)"):
-        found(versions, add(versions, classifier=("c", ["a", "b"])))
+    add(versions, classifier=("b", ["a"]))
+    add(versions, classifier=("c", ["b"]))
+    add(versions, classifier=("z", ["y"]))  # not known before either
+    add(versions)
+    versions[5].artefacts.clear()
+    assert losing(versions, 1) == [2, 3]
+    assert losing(versions, 2) == [3]
+    assert losing(versions, 1, 2) == [3], "not those that are deleted too"
+    assert losing(versions, 3, 4, 5) == []
+    add(versions, classifier=("a",))
+    assert losing(versions, 1) == [], "another one has the same rows"
+    assert losing(versions, 1, 6) == [2, 3]
+
+
+def test_labels_that_came_in_several_steps_come_from_the_nearest_version(versions: Versions) -> None:
+    add(versions, classifier=("a",), scores=("s",))
+    record = add(versions, classifier=("d", ["a", "b", "c"]), scores=("v", ["s", "t", "u"]))
+    assert (found(versions, record), record.steps(versions[1])) == ([1, 2], 3)
+    add(versions, classifier=("b",), scores=("s",))  # not of the same step
+    record = add(versions, classifier=("d", ["a", "b", "c"]), scores=("v", ["s", "t", "u"]))
+    assert found(versions, record) == [1, 4]
+    add(versions, classifier=("b",), scores=("t",))
+    record = add(versions, classifier=("d", ["a", "b", "c"]), scores=("v", ["s", "t", "u"]))
+    assert (found(versions, record), record.steps(versions[5])) == ([5, 6], 2)
+    record = add(versions, classifier=("d", ["a", "b", "c"]), scores=("v", ["u"]))
+    with pytest.raises(MovedError, match=r"no version with the classifier \(c\)"):
+        found(versions, record)  # its scores were fitted in between, from data that no version has
+
+
+def test_the_labels_of_each_step_are_known_as_far_as_they_are_recorded(versions: Versions) -> None:
+    add(versions, classifier=("a",))
+    record = add(versions, classifier=("d", ["a", "b", "c"]))
+    assert record.label_counts(versions[1]) == []
+    record.artefacts["classifier"]["extended_to"] = [7, 9]
+    assert record.label_counts(versions[1]) == [7, 9]
+    record.artefacts["classifier"]["extended_to"] = [5, 7, 9]
+    assert record.label_counts(add(versions, classifier=("b",))) == [7, 9]
 
 
 def test_tokens_that_a_refresh_left_as_they_were_are_those_of_the_earlier_version(versions: Versions) -> None:
@@ -140,6 +182,10 @@ def test_a_version_of_an_earlier_release_does_not_record_it(versions: Versions) 
         (Made(refreshed=True), {"refreshed": True}),
         (Made(refreshed=True, facts={"refreshed_from": "a"}), {"refreshed": True, "kept_from": ["a"]}),
         (Made(facts={"extended_from": ["a", "b"]}), {"extended": True, "kept_from": ["a", "b"]}),
+        (
+            Made(facts={"extended_from": ["a", "b"], "extended_to": [7, 9]}),
+            {"extended": True, "kept_from": ["a", "b"], "extended_to": [7, 9]},
+        ),
         (
             Made(refreshed=True, facts={"extended_from": ["a"]}),
             {"refreshed": True, "extended": True, "kept_from": ["a"]},
@@ -215,7 +261,7 @@ def test_a_refresh_takes_over_encoder_and_rows_and_tokens_only_if_labels_were_ad
     rebuilding._take_over(earlier, clone)
     assert stages_in(clone) == [*(["tokens"] if extended else []), "encoder", "classifier"]
     assert "scores" in stages_in(earlier)
-    rebuilding._run_stages(clone, list(artefacts), keep=True)
+    rebuilding._run_stages(clone, list(artefacts), keep=True, final=True)
     run = [stage for stage in artefacts if stage != "tokens" or not extended]
     assert ran == [("two", "two", "run", stage, "--refresh") for stage in run]
 
@@ -242,12 +288,54 @@ def test_labels_are_added_to_the_earlier_model_by_the_code_of_the_later_version(
     assert stages_in(clone) == ["tokens", "encoder", "classifier", "scores"]
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_labels_of_several_steps_are_added_in_these_steps(
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    """A vector may depend on the texts that are encoded with it, and only bytes that are equal are the same version."""
+    tables = {name: pl.DataFrame({"uid": list(uids), "title": list(uids), "content": [""] * len(uids)})
+              for name, uids in (("one", "ba"), ("two", "bazyx"))}  # fmt: skip
+    monkeypatch.setattr(Corpus, "open", lambda folder: SimpleNamespace(table=lambda _: tables[folder.parts[-4]]))
+    facts = {"digest": "c", "extended": True, "kept_from": ["a", "b"]} | ({"extended_to": [3, 5]} if recorded else {})
+    earlier = clone_of(tmp_path / "one", "classifier", classifier={"digest": "a"})
+    clone, added = clone_of(tmp_path / "two", corpus={}, classifier=facts), list[list[str]]()
+
+    def run_xc(_: object, __: object, *arguments: str) -> None:
+        if arguments[0] == "add-labels":
+            added.append(pl.read_parquet(arguments[1])["uid"].to_list())
+
+    monkeypatch.setattr(rebuilding, "_run_xc", run_xc)
+    rebuilding._add_labels(earlier, clone)
+    assert added == ([["z"], ["y", "x"]] if recorded else [["z", "y", "x"]])
+
+
 def test_a_trained_version_runs_all_stages_and_one_before_a_refresh_those_of_its_rows(tmp_path: Path, ran: Ran) -> None:
     stages: dict[str, Any] = {stage: {} for stage in ("corpus", "tokens", "classifier", "scores")}
     trained = clone_of(tmp_path / "one", **stages | {"tokens": {"extended": True}})
     labels = clone_of(tmp_path / "two", **stages | {"classifier": {"extended": True, "refreshed": True}})
     refreshed = clone_of(tmp_path / "three", **stages | {"classifier": {"refreshed": True}})
-    rebuilding._run_stages(trained, ["tokens"], keep=False)
+    rebuilding._run_stages(trained, ["tokens"], keep=False, final=True)
     assert ran == [("one", "one", "run", "tokens")]
     for chain, needed in (([trained, labels], stages), ([trained, refreshed], list(stages)[:3]), ([trained], stages)):
         assert rebuilding._needed([clone.record for clone in chain], 0) == list(needed)
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_results_of_label_trees_of_an_earlier_version_are_not_compared(
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch, lines: list[str], final: bool
+) -> None:
+    """A rebuild of the new labels of house ended at the scores of the version that was trained."""
+    compared: list[str] = []
+    monkeypatch.setattr(rebuilding, "_check_equal", lambda record, project, stages: compared.extend(stages))
+    stages = ("corpus", "tokens", "classifier", "scores", "fusion", "evaluation", "audit")
+    clone = clone_of(tmp_path / "one", **{stage: {} for stage in stages})
+    for stage in stages:
+        name = "scores/final/lexical/tree0/tree0.cbor" if stage == "scores" else "file"
+        manifest = Manifest(stage, {name: {"bytes": 1, "sha256": ""}})
+        write_file(clone.artefact(stage) / "manifest.json", manifest.to_file())
+    rebuilding._run_stages(clone, list(stages), keep=False, final=final)
+    loose = ["scores", "fusion", "evaluation"]
+    assert compared == [stage for stage in stages if final or stage not in loose]
+    notes = [line.partition(": label trees cannot be seeded")[0] for line in lines if "made again" not in line]
+    wanted = [] if final else ["lineage: scores, fusion, evaluation of version 1 not compared"]
+    assert notes == wanted

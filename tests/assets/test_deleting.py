@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mlflow.exceptions import MlflowException
 
-from assets.release import candidate
+from assets.release import candidate, deleting
 from assets.release.best import BEST
 from assets.settings import local_folder
 from assets.tracking import connect
@@ -292,6 +292,18 @@ def test_one_kind_of_thing_is_deleted_at_a_time(xc: Xc, fresh: Workspace, more: 
     assert xc("delete", *TOY, "--keep", "0").code == 2
 
 
+@pytest.mark.parametrize(
+    "asked", [("delete", *TOY, "--version", -1), ("promote", *TOY, "--version", 0), ("lineage", *TOY, "--", -1)]
+)
+def test_a_number_that_no_version_has_is_refused_before_the_registry_is_asked(
+    xc: Xc, fresh: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: tuple[object, ...]
+) -> None:
+    """Without a database of MLflow the database was blamed."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", sqlite_address(tmp_path / "none.db"))
+    ended = xc(*asked)
+    assert (ended.code, f"{asked[-1]} is not in the range x>=1" in ended.err) == (2, True), ended.err
+
+
 def with_files(store: Store, name: str, folder: Path) -> list[Path]:
     """Register two versions with files of their own; return the folders of their packed models."""
     store.client.create_registered_model(name)
@@ -333,6 +345,44 @@ def test_the_files_of_a_version_are_deleted_with_its_model_and_its_run(
     )
     with pytest.raises(Exception, match="not found"):
         store.client.get_logged_model(version.source.removeprefix("models:/"))
+
+
+def test_versions_that_cannot_be_made_again_without_those_are_named_before_they_are_deleted(
+    xc: Xc, store: Store, fresh: Workspace
+) -> None:
+    """The rows of a refreshed model are those of the version that was trained; nothing said that it is still needed."""
+    root = local_folder(store.artifacts)
+    assert root is not None
+    with_files(store, "xc-later", root / "later")
+    trained, refreshed = (store.client.get_model_version("xc-later", number).run_id for number in "12")
+    facts = {trained: {"digest": "a"}, refreshed: {"digest": "b", "refreshed": True, "kept_from": ["a"]}}
+    for run, classifier in facts.items():
+        store.client.log_text(run, json.dumps({"classifier": classifier}), "origin/artefacts.json")
+    asked = ("delete", "--dataset", "later")
+    warning = (
+        "warning: afterwards xc lineage --rebuild cannot make version 2 again: it keeps trained parts of a version "
+        "that is deleted"
+    )
+    shown = xc(*asked, "--version", 1).out.splitlines()
+    assert shown == ["xc-later: version 1", warning, "nothing was deleted; --yes deletes it"]
+    assert "warning" not in xc(*asked, "--version", 2).out + xc(*asked, "--version", 1, "--version", 2).out
+    assert warning in xc(*asked, "--keep", 1, "--yes").out.splitlines()
+    assert "warning" not in xc(*asked, "--version", 2, "--yes").out
+
+
+@pytest.mark.parametrize("raised", [StorageError("a full disk", expected="x", do="y"), OSError(28, "No space left")])
+def test_on_a_full_disk_versions_are_deleted_without_a_look_at_later_ones(
+    xc: Xc, store: Store, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    """Their records are copied for it, and whoever deletes versions may do so because the disk is full."""
+    root = local_folder(store.artifacts)
+    assert root is not None
+    name = f"space{isinstance(raised, StorageError)}".lower()
+    with_files(store, f"xc-{name}", root / name)
+    monkeypatch.setattr(deleting, "losing_history", failing(raised))
+    ended = xc("delete", "--dataset", name, "--version", 1, "--yes")
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "deleted"), ended.err
+    assert "note: later versions that cannot be made again without those are not named: a full disk" in ended.err
 
 
 def test_the_model_of_a_version_is_asked_for_once(

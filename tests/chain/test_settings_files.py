@@ -41,6 +41,23 @@ def digests(workspace: Workspace) -> dict[str, str]:
     return {name: part["settings"] + part["code"] for name, part in parts.items()}
 
 
+def test_a_file_that_is_deleted_while_it_is_compared_is_written_again(
+    copied: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``xc delete`` does beside ``xc status``, which ended with 70."""
+    before, read, path = rewritten(copied), Path.read_text, path_of(copied, "encoder")
+
+    def deleting(file: Path, *arguments: Any) -> str:
+        if file == path:
+            file.unlink()
+        return read(file, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", deleting)
+        write_settings(copied, partition_of(copied, "encoder"))
+    assert path.read_text() == before["encoder"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stage_has_a_file_with_its_settings_in_use_and_its_code_version(name: str, trained: Workspace) -> None:
     settings = in_use(partition_of(trained, name).settings(name))

@@ -88,6 +88,45 @@ def test_changed_settings_come_back(workspace: Workspace, changes: dict[str, Any
     }
 
 
+def without(settings: Any, *names: str) -> Any:
+    """Return plain settings as a release recorded them that did not have these."""
+    if isinstance(settings, dict):
+        return {name: without(value, *names) for name, value in settings.items() if name not in names}
+    return settings
+
+
+def test_settings_that_a_release_did_not_have_come_back_as_they_were(workspace: Workspace) -> None:
+    """The command gave them the defaults of today, so artefacts were made again, and its advice said otherwise."""
+    before = {
+        "fusion.fallback": False,
+        "fusion.rule.linear": False,
+        "fusion.rule.log_probabilities": False,
+        "fusion.rule.penalty": 0.0,
+        "scores.lexical.usual_terms": 0,
+        "scores.lexical.passes": 20,
+        "scores.lexical.tolerance": 0.0001,
+    }
+    dropped = {"scores": {"characters": None, "label_characters": None}}
+    wanted = RECIPES["house"].changed(changes_of([f"{name}={value}" for name, value in before.items()]))
+    wanted = wanted.changed(dropped)
+    for stage in wanted.stages():
+        folder = workspace.folder(stage, "toy", "other")
+        folder.mkdir(parents=True)
+        names = [name.rpartition(".")[2] for name in before]
+        (folder / "made.json").write_text(Made(settings=without(plain(getattr(wanted, stage)), *names)).to_json())
+        (folder / "manifest.json").write_text("{}")
+    lose(workspace, "other")
+    declared_again(workspace, "other")
+    found = workspace.params.experiment("toy", "other").recipe
+    assert {stage: plain(getattr(found, stage)) for stage in found.stages()} == {
+        stage: plain(getattr(wanted, stage)) for stage in wanted.stages()
+    }
+    assert replaced(workspace, workspace.params.experiment("toy", "other"), tuple(STAGES)) is None
+    lose(workspace, "other")
+    today = workspace.params.declare_experiment("toy", "other", "house", dropped)
+    assert "was trained with other settings" in str(replaced(workspace, today, tuple(STAGES)))
+
+
 def test_there_is_no_command_for_settings_that_no_recipe_can_have(copied: Workspace) -> None:
     lose(copied, "ngame")
     file = copied.folder("encoder", "toy", "ngame") / "made.json"

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
@@ -14,12 +15,32 @@ from tests.cli.conftest import NGAME, TOY, Xc
 from tests.conftest import ToyWorld
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace
+from xc_core.cli import status
 from xc_core.data.ingest import IngestConfig
+from xc_core.lifecycle.delete import delete
 from xc_core.locks import locked
 from xc_core.params import plain
 from xc_core.recipes import find_recipe
 
 EXPECTED = {"nothing": "up to date", "out of date": "out of date", "missing": "missing", "damaged": "damaged"}
+
+
+def test_an_experiment_that_is_deleted_meanwhile_is_not_shown(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """xc status advised to fix the name of it, which nobody had given, and ended with 66."""
+    fresh.params.declare_experiment("toy", "other", "ngame", {})
+    listed = status._pairs
+
+    def deleted_then(*arguments: Any) -> list[tuple[str, str | None]]:
+        pairs = listed(*arguments)
+        delete(fresh, "toy", ["ngame"])
+        return pairs
+
+    monkeypatch.setattr(status, "_pairs", deleted_then)
+    shown = xc("status")
+    assert (shown.code, shown.err) == (1, "")
+    assert shown.out.startswith("toy / other\n") and "ngame" not in shown.out
 
 
 @pytest.mark.parametrize("change", EXPECTED)

@@ -165,8 +165,10 @@ def targets(root: Path, client: served.Client) -> list[Target]:
         for name, run, weight in served.boundaries(client)
     ]
     from tests.fuzz.models import targets as models
+    from tests.fuzz.trees import targets as trees
 
-    return [*found, *_artefacts(root), *models(root / "models"), *_files_of_texts(root), *_files_of_rows(root)]
+    found += [*_artefacts(root), *models(root / "models"), *trees(root / "trees")]
+    return [*found, *_files_of_texts(root), *_files_of_rows(root)]
 
 
 def _artefacts(root: Path) -> list[Target]:

@@ -29,6 +29,7 @@ from xc_core.errors import DataError, MissingError, MovedError
 from xc_core.infer.bundle import open_predictor
 from xc_core.lifecycle import add_labels as module
 from xc_core.lifecycle.add_labels import add_labels, check_model
+from xc_core.lifecycle.delete import delete
 from xc_core.lifecycle.update import update
 from xc_core.recipes import RECIPES
 from xc_core.scores import NewLabels
@@ -61,6 +62,25 @@ def extended(trained: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Wo
 
 def digests(workspace: Workspace) -> dict[str, str]:
     return {stage: workspace.digest(stage, "toy", "ngame") for stage in EXTENDED}
+
+
+def test_a_model_that_is_deleted_meanwhile_is_left_out_and_the_others_are_extended(
+    copied: Workspace, new: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    """The labels were in the corpus, and the command ended with advice to fix the name of an experiment."""
+    shutil.copytree(copied.home("toy") / "ngame", copied.home("toy") / "zzz")
+    _, changes = copied.params.declared("toy", "ngame") or ("", {})
+    copied.params.declare_experiment("toy", "zzz", "ngame", changes)
+    added = module._add_to_corpus
+
+    def deleted_then(*arguments: Any) -> int:
+        delete(copied, "toy", ["ngame"])
+        return added(*arguments)
+
+    monkeypatch.setattr(module, "_add_to_corpus", deleted_then)
+    found = add_labels(copied, new, "toy")
+    assert (found.labels, found.recipes) == (2, ["zzz"])
+    assert "add-labels: ngame is left out: it was deleted meanwhile" in lines
 
 
 def test_all_that_was_there_stays_bit_for_bit_and_new_labels_come_last(trained: Workspace, extended: Workspace) -> None:

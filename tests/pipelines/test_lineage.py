@@ -168,13 +168,16 @@ def rebuilt_without_data(xc: Xc, project: Workspace, version: int) -> str:
 def test_a_version_with_new_labels_is_made_again_from_the_version_that_was_trained(
     project: Workspace, xc: Xc, tmp_path: Path, here: list[tuple[str, ...]]
 ) -> None:
+    """No model was registered between the two commands."""
     registered(xc, project)
-    with_labels(project, "meadow", "tunnel")
+    with_labels(project, "meadow")
+    with_labels(project, "tunnel", "bridge")
     run_stage(project, "evaluation", "toy", "ngame")
     run_stage(project, "model", "toy", "ngame")
     registered(xc, project)
     printed = rebuilt_without_data(xc, project, 2)
-    assert "version 2 made from:        version 1, with new labels\n" in printed
+    assert "version 2 made from:        version 1, with new labels in 2 steps\n" in printed
+    assert [what[1] for what in here].count("add-labels") == 2
     assert sorted(path.name for path in tmp_path.glob("again*")) == ["again"]
     assert [what for what in here if what[0] == "again" and what[2] in ("classifier", "scores")] == []
 

@@ -16,7 +16,7 @@ import dagster as dg
 import psutil
 import pytest
 
-from assets import worker
+from assets import stages, worker
 from assets.dagster_internals import was_interrupted
 from assets.partitions import sync
 from assets.processes import ProcessFailedError, stop
@@ -133,17 +133,25 @@ def test_a_lost_process_of_a_run_that_somebody_ended_is_not_retried(
     assert len(recorded.processes) == 1
 
 
-def interrupted(recorded: Recorded, *, cancelled: bool) -> tuple[list[dg.DagsterEvent], dg.DagsterRunStatus]:
-    """Let SIGTERM reach the process of a run while a stage is at work; return the failures and the end of the run."""
+def interrupted(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, *, cancelled: bool, recording: bool = False
+) -> tuple[list[dg.DagsterEvent], dg.DagsterRunStatus]:
+    """Let SIGTERM reach the process of a run while a stage is at work, or while its result is recorded.
 
-    def end(arguments: list[str]) -> None:
+    Return the failures and the end of the run.
+    """
+
+    def end(*_: object) -> None:
         (run,) = recorded.instance.get_runs()
         if cancelled:
             recorded.instance.report_run_canceling(run)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(30)
 
-    recorded.during = end
+    if recording:
+        monkeypatch.setattr(stages, "summary", end)
+    else:
+        recorded.during = end
     sync(recorded.instance, recorded.workspace)
     job = build(recorded.workspace).resolve_job_def("prepare")
     options: dict[str, Any] = {"partition_key": "toy", "raise_on_error": False}
@@ -153,22 +161,37 @@ def interrupted(recorded: Recorded, *, cancelled: bool) -> tuple[list[dg.Dagster
     return [event for event in result.all_events if event.event_type in kinds], run.status
 
 
+@pytest.mark.parametrize(
+    ("recording", "sentence"),
+    [
+        (False, "The run was cancelled, and the process of this stage was stopped."),
+        (
+            True,
+            "The run was cancelled while the result of this stage was recorded in DVC and MLflow. The artefact is "
+            "complete; another run of the stage records it.",
+        ),
+    ],
+)
 def test_a_cancelled_run_shows_a_sentence_and_no_stack_of_dagster(
-    trained: Workspace, record: Callable[[Workspace], Recorded]
+    trained: Workspace,
+    record: Callable[[Workspace], Recorded],
+    monkeypatch: pytest.MonkeyPatch,
+    recording: bool,
+    sentence: str,
 ) -> None:
     """The page of the run showed 60 lines of Dagster's code, twice, as if something were broken."""
-    (step, end), status = interrupted(record(trained), cancelled=True)
+    (step, end), status = interrupted(record(trained), monkeypatch, cancelled=True, recording=recording)
     assert status is dg.DagsterRunStatus.CANCELED
     for error in (step.step_failure_data.error, end.job_canceled_data.error):
         assert error is not None
-        assert error.to_string().strip() == "The run was cancelled, and the process of this stage was stopped."
+        assert error.to_string().strip() == sentence
         assert not error.stack and error.cause is None
 
 
 def test_an_interrupt_that_nobody_asked_for_keeps_its_stack(
-    trained: Workspace, record: Callable[[Workspace], Recorded]
+    trained: Workspace, record: Callable[[Workspace], Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (step, end), status = interrupted(record(trained), cancelled=False)
+    (step, end), status = interrupted(record(trained), monkeypatch, cancelled=False)
     assert status is dg.DagsterRunStatus.FAILURE
     assert step.step_failure_data.error.stack and was_interrupted(end)
 

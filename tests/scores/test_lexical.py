@@ -25,6 +25,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, DataError, MissingError
 from xc_core.scores import Characters, LabelCharacters, LabelWords, Lexical, Query, lexical
 from xc_core.scores.base import NewLabels
+from xc_core.scores.discarded import quiet
 from xc_core.scores.lexical import LabelTrees, scores_of, write_rows
 from xc_core.scores.terms import TermSettings
 from xc_core.shapes import PAD_ID, Shortlist
@@ -210,7 +211,7 @@ def test_an_end_of_the_process_while_output_is_discarded_says_where_it_was(ends:
     """omikuji's message was lost, and the shell showed a signal at most."""
     script = f"""
 import faulthandler, os
-from xc_core.scores.lexical import quiet
+from xc_core.scores.discarded import quiet
 with quiet():
     print("discarded")
     os.abort() if {ends} else None
@@ -220,6 +221,30 @@ print("after", faulthandler.is_enabled())
     assert "discarded" not in done.stdout + done.stderr
     assert done.stdout == ("" if ends else "after False\n")
     assert ("Fatal Python error: Aborted" in done.stderr) is ends
+
+
+def test_a_line_of_progress_is_printed_while_output_is_discarded(tmp_path: Path) -> None:
+    """The name of a label tree that trains for minutes was lost, unless Dagster listened."""
+    script = """
+import os, sys, threading
+from xc_core import progress
+from xc_core.scores.discarded import quiet
+before = sys.stderr
+progress.listen(lambda line: print(line, file=sys.stderr))
+with quiet():
+    os.write(2, b"a bar")
+    os.write(1, b"a log")
+    print("discarded")
+    thread = threading.Thread(target=progress.report, args=["fitting: 1 of 2, lexical"])
+    thread.start()
+    thread.join()
+    print(sys.stderr.isatty(), file=sys.stderr)
+print("after", sys.stderr is before)
+progress.report("later")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == "fitting: 1 of 2, lexical\nFalse\nlater\n"
+    assert done.stdout == "after True\n"
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 2_048])
@@ -329,7 +354,7 @@ def older(fitted: LabelTrees, models: list[omikuji.Model], tmp_path: Path) -> Pa
     folder = saved(fitted, tmp_path / "older")
     (folder / "forest.safetensors").unlink()
     for number, model in enumerate(models):
-        with lexical.quiet():
+        with quiet():
             model.save(str(folder / f"tree{number}"))
     return folder
 

@@ -98,7 +98,16 @@ def test_filters_leave_labels_out(running: Running) -> None:
     assert [one["uid"] for one in rest] == [one["uid"] for one in plain[1:]]
     (only,) = running.ask(text="falcon0 castle1", k=4, only=["L0", plain[0]["uid"]])["answers"]
     assert [one["uid"] for one in only] == [plain[0]["uid"], "L0"]
-    assert running.ask(text="falcon0", only=["L0"], exclude=["L0"])["answers"] == [[]]
+    (rest,) = running.ask(text="falcon0", k=4, only=["L0", "L1"], exclude=["L0", "L2"])["answers"]
+    assert [one["uid"] for one in rest] == ["L1"], "a label in both is left out"
+
+
+def test_a_question_that_leaves_no_label_is_refused(running: Running) -> None:
+    """It was answered with an empty list, as a text without any label of ``min_probability`` is."""
+    uids = [f"L{number}" for number in range(len(TOPICS))]
+    answer = running.client.post("/predict", json={"text": "a", "exclude": uids})
+    assert (answer.status_code, answer.json()["found"]) == (422, f"all {len(uids)} labels in exclude")
+    assert running.client.post("/predict", json={"text": "a", "exclude": uids[1:]}).status_code == 200
 
 
 def test_the_dial_is_turned(start: Start, dialled: Predictor) -> None:
@@ -172,6 +181,12 @@ def test_a_model_without_a_dial_has_no_probabilities_and_takes_no_bound_on_them(
         ({"text": "a", "only": ["M4"]}, 422, "unknown label 'M4' in only (nearest: 'L4')"),
         ({"text": "a", "only": ["5"]}, 422, "unknown label '5' in only (nearest: 'L5')"),
         ({"text": "a", "only": []}, 422, "an empty list as only"),
+        (
+            {"text": "a", "only": ["L0", "L1"], "exclude": ["L1", "L0"]},
+            422,
+            "all labels of only in exclude: 'L0', 'L1'",
+        ),
+        ({"text": "a", "only": ["L0"], "exclude": ["L1", "L0"]}, 422, "all labels of only in exclude: 'L0'"),
         ({"text": "a", "only": "L1"}, 422, "'L1' as only"),
         ({"text": "x" * 100_001}, 413, "100,001 characters in text"),
         ({"texts": ["x"] * 257}, 413, "257 texts"),

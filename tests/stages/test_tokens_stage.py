@@ -12,7 +12,7 @@ from tests.encoders.conftest import save_tokenizer
 from tests.stages.halves import WORDS, named_world, part_of_uid
 from xc_core.artifacts import building, read_made
 from xc_core.chain import Workspace, run_stage
-from xc_core.chain.extension import EXTENDED_FROM
+from xc_core.chain.extension import EXTENDED_FROM, EXTENDED_TO
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised, write_tokens
@@ -40,7 +40,7 @@ def test_a_tokenizer_that_fails_is_left_out_and_reported(
     new.write_text('{"uid": "N1", "title": "meadow", "content": ""}\n', "utf-8")
     assert add_labels(workspace, new, "toy").labels == 1
     facts = read_made(workspace.folder("tokens", "toy")).facts
-    assert facts.keys() == ran.facts.keys() | {EXTENDED_FROM}, "it is left out of an extension too"
+    assert facts.keys() == ran.facts.keys() | {EXTENDED_FROM, EXTENDED_TO}, "it is left out of an extension too"
 
 
 def test_if_every_tokenizer_fails_the_stage_does(workspace: Workspace, tmp_path: Path) -> None:

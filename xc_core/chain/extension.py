@@ -23,9 +23,19 @@ EXTENDED_FROM: Final = "extended_from"
 """Fact of an extended artefact: the digests of those that it extends, the oldest first."""
 
 
-def predecessors(folder: Path) -> list[str]:
-    """Return the digests of the artefact at ``folder`` and of those that it extends, the oldest first."""
-    return [*_extended_from(folder), manifests.read_manifest(folder).digest()]
+EXTENDED_TO: Final = "extended_to"
+"""Fact of an extended artefact: how many labels there were after each of these extensions, so which ones came together.
+0.2.0 did not record it, so there may be fewer numbers than digests."""
+
+
+def extension_facts(workspace: Workspace, stage: str, partition: Partition) -> dict[str, Any]:
+    """Return the facts of an artefact that extends the present one of a stage: what it extends, by which labels."""
+    folder = workspace.folder(stage, *partition.key)
+    labels = artifacts.read_made(workspace.folder("corpus", partition.key[0])).facts["labels"]
+    return {
+        EXTENDED_FROM: [*_extensions(folder, EXTENDED_FROM), manifests.read_manifest(folder).digest()],
+        EXTENDED_TO: [*_extensions(folder, EXTENDED_TO), labels],
+    }
 
 
 def check_extendable(workspace: Workspace, stage: Stage, partition: Partition, digests: dict[str, str]) -> None:
@@ -59,12 +69,12 @@ def _only_grew(workspace: Workspace, dep: str, partition: Partition, old_digest:
         return True
     if dep == "corpus":
         return changelog.only_labels(workspace, partition.key[0], old_digest, new_digest)
-    return old_digest in _extended_from(input_folder(workspace, dep, partition))
+    return old_digest in _extensions(input_folder(workspace, dep, partition), EXTENDED_FROM)
 
 
-def _extended_from(folder: Path) -> list[str]:
-    digests = artifacts.read_made(folder).facts.get(EXTENDED_FROM, [])
-    return list(digests) if isinstance(digests, list) else []
+def _extensions(folder: Path, fact: str) -> list[Any]:
+    values = artifacts.read_made(folder).facts.get(fact, [])
+    return list(values) if isinstance(values, list) else []
 
 
 def take_over(context: Context[Any]) -> None:

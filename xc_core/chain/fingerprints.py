@@ -44,8 +44,15 @@ def write_settings(workspace: Workspace, partition: Partition) -> None:
         return
     for stage in versioned_stages("dataset" if recipe is None else "experiment"):
         path, content = workspace.settings_file(stage.name, dataset, recipe), resolved(workspace, stage, partition)
-        if not path.is_file() or path.read_text("utf-8") != content:
+        if _text(path) != content:
             workspace.write(path, content)
+
+
+def _text(path: Path) -> str | None:
+    """Return the text of a settings file; None if there is none, which may have been deleted a moment ago."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return path.read_text("utf-8")
+    return None
 
 
 def inputs(stage: Stage, partition: Partition) -> tuple[str, ...]:

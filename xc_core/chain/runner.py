@@ -19,7 +19,7 @@ from xc_core.artifacts import Build, Made
 from xc_core.chain.context import Context, ExperimentInputs, Run
 from xc_core.chain.costs import forget_peak_memory, machine, machines, peak_memory_mb, read_costs, write_costs
 from xc_core.chain.dataset import Partition
-from xc_core.chain.extension import EXTENDED_FROM, check_extendable, predecessors, take_over
+from xc_core.chain.extension import check_extendable, extension_facts, take_over
 from xc_core.chain.fingerprints import differing, fingerprint, input_folder, inputs, write_settings
 from xc_core.chain.kept import REFRESHED, REFRESHED_FROM, TRAINED, check_trained, check_training, check_unseen
 from xc_core.chain.registry import STAGES, Stage, find_stage, versioned_stages
@@ -168,7 +168,7 @@ def _lead(job: _Job, world: World, *, force: bool) -> Ran:
 def _kept_from(job: _Job) -> dict[str, Any]:
     """Return the fact that says which artefacts a refresh or an extension is made from; none for other runs."""
     if job.extend:
-        return {EXTENDED_FROM: predecessors(job.folder)}
+        return extension_facts(job.workspace, job.stage.name, job.partition)
     return {REFRESHED_FROM: manifests.read_manifest(job.folder).digest()} if job.function == "refresh" else {}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xc_core.artifacts import MADE
 from xc_core.chain.names import is_name
 from xc_core.chain.params_file import declaring_command, nested
+from xc_core.chain.recorded import with_earlier_values
 from xc_core.chain.registry import STAGES, versioned_stages
 from xc_core.chain.status import Status, states
 from xc_core.chain.workspace import Workspace
@@ -88,6 +89,7 @@ def restoration(workspace: Workspace, dataset: str, recipe: str) -> Restoration:
         bases = [recipe] * (recipe in RECIPES) + RECIPES.names()
     except ConfigError as error:
         return Restoration(None, first=f"{error.do} ({error.found})")
+    recorded = with_earlier_values(RECIPES[bases[0]], recorded)
     changes = {base: _changes(base, recorded) for base in bases}
     possible = [base for base in changes if _gives(base, changes[base], recorded)]
     if not recorded or not possible:
@@ -118,7 +120,7 @@ def replaced(workspace: Workspace, experiment: Experiment, stages: Sequence[str]
     The warning says whether the run replaces them, or leaves them out of date. Settings that are not used do not count.
     """
     dataset, recipe = experiment.dataset.name, experiment.recipe.name
-    recorded = _recorded(workspace, dataset, recipe)
+    recorded = with_earlier_values(experiment.recipe, _recorded(workspace, dataset, recipe))
     if all(not _difference(plain(experiment.settings(stage)), settings) for stage, settings in recorded.items()):
         return None
     home, found = f"data/{dataset}/{recipe}", states(workspace, experiment)

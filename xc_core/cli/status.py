@@ -49,6 +49,9 @@ def status(dataset: str | None, recipe: str | None, as_json: bool) -> None:
         try:
             stage_states = _states(workspace, *pair)
         except XCError as error:
+            is_asked_for = dataset is not None if pair[1] is None else recipe is not None
+            if not is_asked_for and not _is_declared(workspace, *pair):
+                continue  # deleted since the list was made
             if len(pairs) == 1:
                 raise
             report(str(error))
@@ -119,6 +122,11 @@ def _pairs(workspace: Workspace, dataset: str | None, recipe: str | None) -> lis
         expected=f"one of {', '.join(recipes)}" if recipes else "an experiment; there is none yet",
         do=f"fix the name, or create it: xc train --dataset NAME --recipe {recipe}",
     )
+
+
+def _is_declared(workspace: Workspace, dataset: str, recipe: str | None) -> bool:
+    declared = workspace.params.datasets() if recipe is None else workspace.params.recipes(dataset)
+    return (recipe or dataset) in declared
 
 
 def _keep_settings(workspace: Workspace, partition: Partition) -> None:

@@ -64,9 +64,20 @@ def add_labels(workspace: Workspace, path: Path, dataset: str, recipe: str | Non
     with artifacts.hashed_once():
         added = _add_to_corpus(workspace, dataset, file_labels, path)
         _extend_tokens(workspace, dataset)
-        for name in recipes:
-            extend(workspace, dataset, name)
-    return Added(added, recipes)
+        extended = [name for name in recipes if _extend_if_declared(workspace, dataset, name)]
+    return Added(added, extended)
+
+
+def _extend_if_declared(workspace: Workspace, dataset: str, recipe: str) -> bool:
+    """Extend an experiment; return False if another command has deleted it since its model was checked."""
+    try:
+        extend(workspace, dataset, recipe)
+    except MissingError:
+        if recipe in workspace.params.recipes(dataset):
+            raise
+        report(f"add-labels: {recipe} is left out: it was deleted meanwhile")
+        return False
+    return True
 
 
 def _extend_tokens(workspace: Workspace, dataset: str) -> None:

@@ -71,7 +71,9 @@ def restored_if_cut(root: Path) -> Iterator[None]:
 
 
 def _read_bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    return None
 
 
 def _is_truncated(content: bytes | None) -> bool:

@@ -10,13 +10,8 @@ writes it.
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import json
-import os
-import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +23,7 @@ from xc_core.errors import CorruptError
 from xc_core.params import at_least, later
 from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
 from xc_core.scores.beam_search import shortlist
+from xc_core.scores.discarded import quiet
 from xc_core.scores.forest import FILE, Forest, Node
 from xc_core.scores.label_words import Matches
 from xc_core.scores.omikuji_tree import read_tree
@@ -284,29 +280,3 @@ def _older_forest(folder: Path, trees: int, num_terms: int) -> Forest:
         raise CorruptError(
             f"trees in {folder}: {error}", expected="label trees", do="run the stage scores again"
         ) from error
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Discard stdout and stderr of the process: omikuji logs to one and draws progress bars on the other.
-
-    If omikuji ends the process, where it was is written to the real stderr: it would end without a word.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = [os.dup(number) for number in (1, 2)]
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    reports = not faulthandler.is_enabled()
-    try:
-        for number in (1, 2):
-            os.dup2(devnull, number)
-        if reports:
-            faulthandler.enable(saved[1], all_threads=False)
-        yield
-    finally:
-        if reports:
-            faulthandler.disable()
-        for number, descriptor in zip((1, 2), saved, strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.close(devnull)

@@ -16,7 +16,7 @@ from xc_core.fusion.dial import checked, checked_probability
 from xc_core.infer.explained import NOTHING, Question
 from xc_core.serve.limits import Limits
 from xc_core.serve.models import Served
-from xc_core.visible import INK, counted
+from xc_core.visible import INK, counted, listed
 
 _LETTERS: Final = string.ascii_letters + string.digits + "-_.:/#"
 """Characters of uids, of which one may be wrong or missing."""
@@ -52,7 +52,9 @@ class PredictRequest(BaseModel):
     min_probability: float = Field(
         0.0, description="Leave out labels that are less likely to be right, from 0 to 1; a text may have none left."
     )
-    exclude: Annotated[list[str], Field(fail_fast=True)] = Field([], description="Uids of labels to leave out.")
+    exclude: Annotated[list[str], Field(fail_fast=True)] = Field(
+        [], description="Uids of labels to leave out, also of those in `only`; at least one label has to be left."
+    )
     only: Annotated[list[str], Field(fail_fast=True)] | None = Field(
         None, description="Uids of the labels to rank; all other labels are left out."
     )
@@ -121,7 +123,7 @@ def _kind(value: object) -> str:
 
 def question(request: PredictRequest, served: Served, limits: Limits) -> Question:
     """Return the question for ``served``. Raises UsageError if it cannot be answered, TooLargeError above a limit."""
-    return Question(
+    asked = Question(
         tuple(_texts(request, limits)),
         _k(request, served, limits),
         _tail(request.tail, served),
@@ -129,6 +131,16 @@ def question(request: PredictRequest, served: Served, limits: Limits) -> Questio
         _labels("exclude", request.exclude, served, limits) or NOTHING,
         None if request.only is None else _only(request.only, served, limits),
     )
+    if len(asked.exclude) == len(served.ids) or (asked.only is not None and asked.only <= asked.exclude):
+        raise _nothing_left(request.only, served)
+    return asked
+
+
+def _nothing_left(only: list[str] | None, served: Served) -> UsageError:
+    found = f"all {len(served.ids):,} labels in exclude"
+    if only is not None:
+        found = f"all labels of only in exclude: {listed([preview(uid) for uid in dict.fromkeys(only)])}"
+    return UsageError(found, expected="at least one label to rank", do="take a label out of exclude")
 
 
 def _texts(request: PredictRequest, limits: Limits) -> list[str]:
