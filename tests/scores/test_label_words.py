@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -67,14 +68,32 @@ def test_label_texts_without_a_term_are_opened_again(tmp_path: Path) -> None:
     assert not LabelWords().open(tmp_path).values(asked(TESTS), EVERY).any()
 
 
-def test_label_texts_of_other_terms_are_refused_when_opened(matching: Matches, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("array", "place", "value"),
+    [("indices", -1, 10**6), ("indices", 0, -1), ("indptr", 0, 1), ("indptr", 3, 2**30), ("indptr", -1, 2**30)],
+)
+def test_label_texts_of_other_terms_are_refused_when_opened(
+    matching: Matches, tmp_path: Path, array: str, place: int, value: int
+) -> None:
+    """With such ends of rows, the process would end without a message."""
     matching.save(tmp_path)
     path = tmp_path / "labels.safetensors"
     parts = load_file(path)
-    parts["indices"][-1] = len(matching.terms)
+    parts[array][place] = value
     save_file(parts, path)
-    with pytest.raises(CorruptError, match="label texts with terms"):
+    with pytest.raises(CorruptError, match=r"label texts in .* cannot be read"):
         LabelWords().open(tmp_path)
+
+
+def test_the_last_term_is_one_of_the_terms(matching: Matches, tmp_path: Path) -> None:
+    matching.save(tmp_path)
+    path = tmp_path / "labels.safetensors"
+    parts = load_file(path)
+    for term, is_right in ((len(matching.terms) - 1, True), (len(matching.terms), False)):
+        parts["indices"][-1] = term
+        save_file(parts, path)
+        with nullcontext() if is_right else pytest.raises(CorruptError, match="must be <"):
+            LabelWords().open(tmp_path)
 
 
 def test_parts_of_words_are_compared_too() -> None:

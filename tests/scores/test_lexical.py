@@ -24,6 +24,7 @@ from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, W
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, DataError, MissingError
 from xc_core.scores import Characters, LabelCharacters, LabelWords, Lexical, Query, lexical
+from xc_core.scores.base import NewLabels
 from xc_core.scores.discarded import quiet
 from xc_core.scores.lexical import LabelTrees, scores_of, write_rows
 from xc_core.scores.terms import TermSettings
@@ -138,6 +139,12 @@ def test_the_number_of_labels_is_kept(fitted: LabelTrees) -> None:
     cut, whole = shortlist(few, TESTS), shortlist(fitted, TESTS).top(3)
     np.testing.assert_array_equal(cut.ids_NK, whole.ids_NK)
     np.testing.assert_array_equal(cut.scores_NK, whole.scores_NK)
+
+
+def test_the_beam_is_that_of_the_settings(fitted: LabelTrees) -> None:
+    """Each of the three trees is one leaf, of which the best label is kept."""
+    narrow = dataclasses.replace(fitted, settings=Lexical(beam=1))
+    assert set(shortlist(narrow, TESTS).filled_NK.sum(axis=1).tolist()) <= {1, 2, 3}
 
 
 def test_what_is_saved_and_opened_gives_the_same_scores_and_the_same_bytes(fitted: LabelTrees, tmp_path: Path) -> None:
@@ -292,8 +299,14 @@ def test_texts_and_labels_of_different_documents_are_refused() -> None:
         fit(["a", "b"], TRUTH)
 
 
-def test_training_leaves_nothing_in_its_scratch_folder(tmp_path: Path) -> None:
+def test_training_writes_into_its_scratch_folder_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, save, written = omikuji.Model.train_on_data, omikuji.Model.save, []
+    monkeypatch.setattr(omikuji.Model, "train_on_data", lambda path, how: written.append(path) or read(path, how))
+    monkeypatch.setattr(omikuji.Model, "save", lambda model, path: written.append(path) or save(model, path))
     fit(TEXTS, TRUTH, ONE_TREE, scratch=tmp_path)
+    assert [Path(path).is_relative_to(tmp_path) for path in written] == [True, True]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -356,6 +369,19 @@ def test_a_model_of_an_older_version_gives_the_same_scores(fitted: LabelTrees, o
     assert not (two / "tree0").exists()
 
 
+def test_trees_of_an_older_version_are_read_only_if_there_are_no_others(
+    fitted: LabelTrees, older: Path, tmp_path: Path
+) -> None:
+    fitted.forest.save(older)
+    for file in older.glob("tree*/tree0.cbor"):
+        file.write_bytes(b"")
+    assert opened(older).forest.num_trees == 3
+    folder = saved(fitted, tmp_path / "one")
+    (folder / "forest.safetensors").unlink()
+    with pytest.raises(CorruptError, match=r"forest\.safetensors cannot be read: No such file"):
+        opened(folder)
+
+
 def test_parts_of_an_older_model_that_do_not_fit_are_refused(older: Path) -> None:
     settings = older / "tree1" / "settings.json"
     found = settings.read_text("utf-8")
@@ -375,6 +401,32 @@ def test_parts_of_an_older_model_that_do_not_fit_are_refused(older: Path) -> Non
     shutil.rmtree(older / "tree2")
     with pytest.raises(CorruptError, match=r"None in .*tree2"):
         opened(older)
+
+
+def test_trees_of_an_older_version_with_terms_that_are_not_there_are_refused(fitted: LabelTrees, older: Path) -> None:
+    terms = fitted.terms
+    dataclasses.replace(terms, names=terms.names[:-1], idf_T=terms.idf_T[:-1]).save(older)
+    for settings in older.glob("tree*/settings.json"):
+        content = settings.read_text("utf-8")
+        settings.write_text(content.replace(str(len(terms)), str(len(terms) - 1)))
+    with pytest.raises(CorruptError, match=r"trees in .*older: wrong terms"):
+        opened(older)
+
+
+def test_labels_that_come_one_after_another_have_the_cosine_of_their_texts(fitted: LabelTrees, tmp_path: Path) -> None:
+    grown, texts, size = fitted, ["falcon0 falcon1", "", "falcon0"], len(TOPICS)
+    for before, text in enumerate(texts, start=size):
+        vectors = np.zeros((before + 1, 1), np.float32)
+        grown = fitted.settings.extended(grown, NewLabels(before, [text].copy, vectors, vectors))
+    again = opened(saved(grown, tmp_path / "grown"))
+    ids = np.arange(-1, size + 3, dtype=np.int32)[None]
+    unit = fitted.terms.vectors(texts).toarray()
+    for model in (grown, again):
+        assert model.num_labels == size + 3
+        values = model.values(asked(texts[:1]), ids)[0]
+        assert values[-3:] == pytest.approx(unit @ unit[0])
+        np.testing.assert_array_equal(values[:-3], fitted.values(asked(texts[:1]), ids[:, :-3])[0])
+    assert 0 < unit[2] @ unit[0] < 1
 
 
 def test_scores_are_looked_up_as_by_a_loop() -> None:

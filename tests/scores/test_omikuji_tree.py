@@ -199,13 +199,23 @@ def test_whatever_is_changed_it_is_read_or_refused(tree: bytes, tmp_path: Path) 
     assert 300 < refused < 1400
 
 
-def test_nodes_are_no_deeper_than_a_stack(tmp_path: Path) -> None:
+def chain(levels: int) -> bytes:
+    """A file of branches that have one child each, and of a leaf with the label 7; no node has weights."""
     weights = head(3, 7) + b"weights" + head(5, 1) + head(3, 6) + b"Sparse" + head(5, 6)
     for name, item in [("outer_dim", head(0, 1)), ("inner_dim", head(0, 1)), ("indptr", integers([0])),
                        ("outer_inds", integers([])), ("inner_inds", integers([])), ("data", floats([]))]:  # fmt: skip
         weights += head(3, len(name)) + name.encode() + item
     branch = head(5, 1) + head(3, 6) + b"Branch" + head(5, 2) + weights + head(3, 8) + b"children" + head(4, 1)
+    leaf = head(5, 1) + head(3, 4) + b"Leaf" + head(5, 2) + weights + head(3, 6) + b"labels" + integers([7])
+    return branch * levels + leaf
+
+
+def test_nodes_are_no_deeper_than_a_stack(tmp_path: Path) -> None:
     file = tmp_path / "tree0.cbor"
-    file.write_bytes(branch * 5_000)
-    with pytest.raises(CorruptError, match="more than 100 levels"):
-        read_tree(file)
+    file.write_bytes(chain(100))
+    nodes = read_tree(file)
+    assert [node.below.tolist() for node in nodes] == [*([at] for at in range(1, 101)), [7]]
+    for levels in (101, 5_000):
+        file.write_bytes(chain(levels))
+        with pytest.raises(CorruptError, match="more than 100 levels"):
+            read_tree(file)

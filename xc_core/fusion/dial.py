@@ -39,8 +39,9 @@ POWERS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.25, 1.5)
 TAILS: Final = tuple(step / 10 for step in range(11))
 """Positions of the dial that are measured."""
 _MOST: Final = 2
-"""Times the allowed cost in P@1 that a position may have by its 95 % interval, which few documents make wide.
+"""By the upper end of its 95 % interval, a position may cost this many times the allowed points of P@1.
 
+The interval is wide for few documents.
 Docs: docs/lab-notes/2026-11-30-few-documents-and-later-ones.md."""
 
 
@@ -127,10 +128,10 @@ def fit_dial(
 ) -> tuple[Dial, list[dict[str, float]]] | None:
     """Return the dial for documents that the fusion has not seen, and its figures at each position; or None.
 
-    ``short`` has all their candidates with fused scores, ``truth`` their positives. ``default`` is the position
-    with the highest PSP@5 that is clearly above that of position 0, among those up to which P@1 is at most ``cost``
-    points below, and by its interval at most twice that; it is 0 if there is none, or ``cost`` is 0. None if the fused
-    score does not tell positives from negatives, as for a few documents.
+    ``short`` has all their candidates with fused scores, ``truth`` their positives. ``default`` is the position with
+    the highest PSP@5, of those that gain clearly over position 0 and cost little: P@1 falls by at most ``cost`` points
+    up to there, and by at most twice that by its 95 % interval. It is 0 if there is none, or ``cost`` is 0. None if the
+    fused score does not tell positives from negatives, as for a few documents.
     """
     filled_NK = short.ids_NK != PAD_ID
     positive_NK = truth.contains(np.arange(len(short))[:, None], short.ids_NK)

@@ -6,27 +6,28 @@ text, C children of a node, M labels that were reached, U the same without repet
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 from xc_core.scores.forest import Forest
-from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Shortlist, spans
+from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Shortlist
 
 _THREADED_FROM: Final = 64
 """Number of texts from which threads are used; for fewer, starting them costs more than it saves."""
 _TEXTS_AT_ONCE: Final = 512
-_PAIRS_AT_ONCE: Final = 4_000_000
-"""Pairs of a node and a term that are looked up at a time: more are faster, and need more memory."""
+_PAIRS_AT_ONCE: Final = 1_000_000
+"""Pairs of a node and a term that a thread looks up at a time: of more, memory grows and time does not fall."""
 _MARGINS_AT_ONCE: Final = 4_000_000
-"""Margins that are computed at a time, those of absent children included."""
+"""Margins that a thread computes at a time, those of absent children included."""
 
 
 def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:
-    """Return the ``k`` best labels of each row of terms (scipy CSR, N x T), with scores in (0, 1].
+    """Return the ``k`` best labels of each row of terms (scipy CSR, N x T), with scores up to 1.
 
     A score is the mean over the trees of the product of exp(-max(0, 1 - margin)^2) along the path to the label. Per
     level a search follows the ``beam`` best nodes; of each leaf it keeps the ``beam`` best labels. A tree that does
@@ -42,23 +43,28 @@ def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:
         ids_NK[rows[row_M], rank_M] = label_M
         scores_NK[rows[row_M], rank_M] = total_M / forest.num_trees
 
-    blocks = [filled[span] for span in spans(len(filled), _texts_at_once(forest, terms_NT, beam))]
+    blocks = [filled[block] for block in _blocks(forest, np.diff(terms_NT.indptr)[filled], beam)]
     if len(blocks) > 1:  # numpy and scipy release the GIL
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(search, blocks))
     elif blocks:
         search(blocks[0])
     return Shortlist(ids_NK, scores_NK)
 
 
-def _texts_at_once(forest: Forest, terms_NT: Any, beam: int) -> int:
-    """Return the number of texts to search together: few enough for memory and to give every thread some."""
-    nodes = forest.num_trees * beam
-    pairs = nodes * (1 + terms_NT.nnz / max(1, terms_NT.shape[0]))
-    shared = _TEXTS_AT_ONCE
-    if terms_NT.shape[0] >= _THREADED_FROM:
-        shared = min(shared, -(-terms_NT.shape[0] // (os.cpu_count() or 1)))
-    return max(1, min(shared, int(_PAIRS_AT_ONCE / pairs), _MARGINS_AT_ONCE // (nodes * forest.width)))
+def _blocks(forest: Forest, sizes_N: Array, beam: int) -> Iterator[slice]:
+    """Cut texts with so many terms into blocks: few enough for memory and to give every thread some."""
+    nodes, texts = forest.num_trees * beam, len(sizes_N)
+    most = min(_TEXTS_AT_ONCE, _MARGINS_AT_ONCE // (nodes * forest.width))
+    if texts >= _THREADED_FROM:
+        most = min(most, -(-texts // torch.get_num_threads()))
+    ends_N = np.cumsum(nodes * (1 + sizes_N.astype(np.int64)))  # pairs, those of each text's bias included
+    start = pairs = 0
+    while start < texts:
+        fitting = int(np.searchsorted(ends_N, pairs + _PAIRS_AT_ONCE, side="right"))
+        end = max(start + 1, min(fitting, start + most, texts))
+        yield slice(start, end)
+        start, pairs = end, int(ends_N[end - 1])
 
 
 def _reached(forest: Forest, texts: _Texts, beam: int) -> tuple[I64, I32, F32]:
@@ -106,21 +112,21 @@ def _losses(forest: Forest, texts: _Texts, row_S: I64, node_S: I32) -> F32:
 
 
 def _margins(forest: Forest, texts: _Texts, row_S: I64, node_S: I32) -> F32:
-    """Return the margins of the children of nodes, which are in ascending order (S x the most of any node)."""
+    """Return the margins of the children of nodes, of which equal ones follow one another (S x the most of any)."""
     sizes_S = texts.sizes_N[row_S]
     ends_S = np.cumsum(sizes_S)
     pair_P = np.repeat(texts.starts_N[row_S] - (ends_S - sizes_S), sizes_S) + np.arange(ends_S[-1])
     terms_P = texts.terms[pair_P]
-    weights_P = np.empty(len(pair_P), np.int64)  # the row of weights
+    rows_P = np.empty(len(pair_P), np.int64)  # of weights
     last = np.append(np.flatnonzero(node_S[1:] != node_S[:-1]), len(node_S) - 1)
-    rows = forest.rows_V[node_S[last]].tolist(), forest.rows_V[node_S[last] + 1].tolist()
+    bounds = forest.rows_V[node_S[last]].tolist(), forest.rows_V[node_S[last] + 1].tolist()
     start = 0
-    for first, stop, end in zip(*rows, ends_S[last].tolist(), strict=True):
-        np.add(forest.terms_R[first:stop].searchsorted(terms_P[start:end]), first, out=weights_P[start:end])
+    for first, stop, end in zip(*bounds, ends_S[last].tolist(), strict=True):
+        np.add(forest.terms_R[first:stop].searchsorted(terms_P[start:end]), first, out=rows_P[start:end])
         start = end
-    found_P = np.flatnonzero(weights_P < np.repeat(forest.rows_V[node_S + 1], sizes_S))
-    found_P = found_P[forest.terms_R[weights_P[found_P]] == terms_P[found_P]]
-    return _product(forest, np.searchsorted(found_P, ends_S), weights_P[found_P], texts.values[pair_P[found_P]])
+    found_P = np.flatnonzero(rows_P < np.repeat(forest.rows_V[node_S + 1], sizes_S))
+    found_P = found_P[forest.terms_R[rows_P[found_P]] == terms_P[found_P]]
+    return _product(forest, np.searchsorted(found_P, ends_S), rows_P[found_P], texts.values[pair_P[found_P]])
 
 
 def _product(forest: Forest, ends_S: I64, rows_P: I64, values_P: F32) -> F32:

@@ -26,6 +26,8 @@ from xc_core.shapes import F32, I32, I64, Array, Bool
 FILE: Final = "forest.safetensors"
 _LARGEST_WEIGHT: Final = 1e12
 """So that no margin's square is infinite."""
+_UNREADABLE: Final = (OSError, SafetensorError, LookupError, TypeError, ValueError, OverflowError, AttributeError)
+"""Errors of a file that is no forest; the last for types that numpy has not."""
 _FIELDS: Final[dict[str, tuple[str, Any]]] = {
     "roots": ("roots", np.int32),
     "is_leaf": ("is_leaf_V", np.bool_),
@@ -62,7 +64,7 @@ class Forest:
     """Several trees over the same terms; several threads may use them at once."""
 
     num_terms: int
-    """Terms of texts; the bias is one more."""
+    """Number of terms of texts; as a term, the bias has this number."""
     roots: I32
     is_leaf_V: Bool
     firsts_V: I64
@@ -176,7 +178,7 @@ class Forest:
             fields = {name: arrays[key].astype(kind or index, copy=False) for key, (name, kind) in _FIELDS.items()}
             forest = cls(num_terms=int(arrays["num_terms"][0]), **fields)
             forest._check()
-        except (OSError, SafetensorError, AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        except _UNREADABLE as error:
             raise CorruptError(
                 f"{folder / FILE} cannot be read: {error}", expected="label trees", do="run the stage scores again"
             ) from error

@@ -72,14 +72,17 @@ class Matches(FittedScore):
         from scipy.sparse import csr_matrix
 
         arrays = load_file(folder / _LABELS)
-        if arrays["indices"].max(initial=0) >= len(terms):
+        shape = (len(arrays["indptr"]) - 1, len(terms))
+        try:
+            labels_LT = csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape)
+            labels_LT.check_format()  # scipy itself reads rows without checks of bounds
+        except ValueError as error:
             raise CorruptError(
-                f"label texts with terms that are not in {folder}",
+                f"label texts in {folder} cannot be read: {error}",
                 expected="terms and label texts of one fit",
                 do="run the stage scores again",
-            )
-        shape = (len(arrays["indptr"]) - 1, len(terms))
-        return cls(terms, csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape))
+            ) from error
+        return cls(terms, labels_LT)
 
     @property
     def num_labels(self) -> int:

@@ -126,7 +126,8 @@ class Lexical(Score):
         size = int(json.loads((folder / _CONTENT).read_text("utf-8"))["labels"])
         terms = Terms.open(folder)
         later = Matches.open(folder / _LATER, terms) if (folder / _LATER).is_dir() else None
-        forest = Forest.open(folder) if (folder / FILE).exists() else _older_forest(folder, self.trees, len(terms))
+        is_older = not (folder / FILE).exists() and (folder / "tree0").exists()
+        forest = _older_forest(folder, self.trees, len(terms)) if is_older else Forest.open(folder)
         learnt = size - (0 if later is None else later.num_labels)
         expected = {"trees": self.trees, "terms": len(terms), "labels": learnt}
         found = {"trees": forest.num_trees, "terms": forest.num_terms, "labels": max(learnt, forest.num_labels)}
@@ -189,7 +190,7 @@ class LabelTrees:
         return query.cache.once(("lexical", self), lambda: self.shortlist(self.terms.of_query(query)))
 
     def shortlist(self, terms_NT: Any) -> Shortlist:
-        """Return the best labels of each row of terms, with scores in (0, 1]; none for a row of zeros."""
+        """Return the best labels of each row of terms, with scores up to 1; none for a row of zeros."""
         return shortlist(self.forest, terms_NT, beam=self.settings.beam, k=self.settings.labels)
 
     def save(self, folder: Path) -> None:

@@ -236,7 +236,7 @@ def require(package: str, module: str) -> None:
     except ImportError as error:
         raise MissingError(
             f"no installed package {package}",
-            expected="the packages of the extra lexical, which the lexical scores of this recipe or model need",
+            expected="the packages of the extra lexical, to fit scores by words and to add labels to them",
             do="pip install -c constraints.txt omikuji scikit-learn",
         ) from error
 
