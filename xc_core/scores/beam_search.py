@@ -20,8 +20,8 @@ from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Shortlist
 _THREADED_FROM: Final = 64
 """Number of texts from which threads are used; for fewer, starting them costs more than it saves."""
 _TEXTS_AT_ONCE: Final = 512
-_PAIRS_AT_ONCE: Final = 1_000_000
-"""Pairs of a node and a term that a thread looks up at a time: of more, memory grows and time does not fall."""
+_PAIRS_AT_ONCE: Final = 2_000_000
+"""Pairs of a node and a term that a thread looks up at a time: of more, memory grows faster than time falls."""
 _MARGINS_AT_ONCE: Final = 4_000_000
 """Margins that a thread computes at a time, those of absent children included."""
 
