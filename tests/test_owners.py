@@ -108,6 +108,11 @@ def unpickles(module: str) -> set[str]:
     return found
 
 
+def reads_arrays(module: str) -> set[str]:
+    """A file of arrays read; other errors than CorruptError come of a damaged one."""
+    return (imports(module) | {name for name, _ in calls(module)}) & {"safetensors.numpy.load_file"}
+
+
 def touches_process_groups(module: str) -> set[str]:
     """An import or use of torch.distributed, or a look at the environment of torchrun."""
     used = {full_name(module, node) for node in nodes(module) if isinstance(node, ast.Attribute)}
@@ -245,6 +250,7 @@ RULES = {
     "randomness": Rule(makes_randomness, "xc_core/seeds.py"),
     "folders": Rule(writes_folders, "xc_core/artifacts.py"),
     "mapped files": Rule(maps_files_to_write, "xc_core/artifacts.py"),
+    "files of arrays": Rule(reads_arrays, "xc_core/arrays.py"),
     "pickle": Rule(unpickles),
     "process groups": Rule(touches_process_groups, "xc_core/distributed.py"),
     "cards": Rule(asks_for_a_card, "xc_core/devices.py"),
@@ -432,6 +438,8 @@ SINS = {
     "mapped files": ["from numpy.lib.format import open_memmap\nopen_memmap(p, mode='w+')",
                      "import numpy as np\nnp.memmap(p, np.uint32)", "import numpy as np\nnp.load(p, mmap_mode='r+')",
                      "import mmap\nmmap.mmap(-1, 3)"],
+    "files of arrays": ["from safetensors.numpy import load_file",
+                        "import safetensors.numpy\nsafetensors.numpy.load_file(p)"],
     "pickle": ["import pickle", "from joblib import load", "import torch\ntorch.load(p)", "eval('1')",
                "import numpy as np\nnp.load(p, allow_pickle=True)"],
     "process groups": ["import torch.distributed as dist", "from torch import distributed", "os.environ['RANK']",
@@ -461,6 +469,7 @@ INNOCENT = {
     "randomness": "def f(random, g):\n    random.choice(3)\n    torch.rand(3, generator=g)\nx: np.random.Generator",
     "folders": "text.replace('a', 'b')\ntable.rename({'a': 'b'})\nimport dataclasses\ndataclasses.replace(c, size=3)",
     "mapped files": "import numpy as np\nnp.memmap(p, np.uint32, 'r')\nnp.load(p, mmap_mode='c', allow_pickle=False)",
+    "files of arrays": "from safetensors.numpy import save_file\nfrom safetensors.torch import load_file\nload_file(p)",
     "pickle": "import numpy as np\nnp.load(p, allow_pickle=False)\nencoder.eval()",
     "process groups": "from xc_core.distributed import check_one_process",
     "cards": "model.to(encoder.device)\nzeros(3, device=rows.device)\ntext = 'cuda'",

@@ -81,7 +81,7 @@ def test_label_texts_of_other_terms_are_refused_when_opened(
     parts = load_file(path)
     parts[array][place] = value
     save_file(parts, path)
-    with pytest.raises(CorruptError, match=r"label texts in .* cannot be read"):
+    with pytest.raises(CorruptError, match=r"label texts in .* that cannot be read"):
         LabelWords().open(tmp_path)
 
 

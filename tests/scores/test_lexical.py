@@ -378,7 +378,7 @@ def test_trees_of_an_older_version_are_read_only_if_there_are_no_others(
     assert opened(older).forest.num_trees == 3
     folder = saved(fitted, tmp_path / "one")
     (folder / "forest.safetensors").unlink()
-    with pytest.raises(CorruptError, match=r"forest\.safetensors cannot be read: No such file"):
+    with pytest.raises(CorruptError, match=r"forest\.safetensors that cannot be read: No such file"):
         opened(folder)
 
 

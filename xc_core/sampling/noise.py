@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+from xc_core.arrays import read_arrays
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.plugins import Table
@@ -88,15 +88,11 @@ def load_noise(folder: Path) -> Noise:
 
     Raises CorruptError if the file cannot be read or does not hold one known distribution.
     """
-    path = folder / _FILE
-    try:
-        arrays = load_file(path)
-    except (OSError, SafetensorError) as error:
-        found = f"{path} that cannot be read: {error}"
-        raise CorruptError(found, expected="a saved distribution", do="run the stage that builds it again") from error
+    path, do = folder / _FILE, "run the stage that builds it again"
+    arrays = read_arrays(path, content="a saved distribution", do=do)
     kinds = {name.partition("/")[0] for name in arrays}
     if len(kinds) != 1 or not kinds <= set(NOISES):
         found = f"{path} with distributions {sorted(kinds)}"
-        raise CorruptError(found, expected="one known distribution", do="run the stage that builds it again")
+        raise CorruptError(found, expected="one known distribution", do=do)
     (kind,) = kinds
     return NOISES[kind]({name.partition("/")[2]: value for name, value in arrays.items()})

@@ -17,17 +17,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+from xc_core.arrays import read_arrays
 from xc_core.errors import CorruptError
 from xc_core.shapes import F32, I32, I64, Array, Bool
 
 FILE: Final = "forest.safetensors"
 _LARGEST_WEIGHT: Final = 1e12
 """So that no margin's square is infinite."""
-_UNREADABLE: Final = (OSError, SafetensorError, LookupError, TypeError, ValueError, OverflowError, AttributeError)
-"""Errors of a file that is no forest; the last for types that numpy has not."""
 _FIELDS: Final[dict[str, tuple[str, Any]]] = {
     "roots": ("roots", np.int32),
     "is_leaf": ("is_leaf_V", np.bool_),
@@ -172,15 +170,16 @@ class Forest:
     @classmethod
     def open(cls, folder: Path) -> Forest:
         """Open what ``save`` wrote; raise CorruptError if it is something else."""
+        do = "run the stage scores again"
+        arrays = read_arrays(folder / FILE, *_FIELDS, "num_terms", content="label trees", do=do)
         try:
-            arrays = load_file(folder / FILE)
             index = _index_type(len(arrays["weights"]))
             fields = {name: arrays[key].astype(kind or index, copy=False) for key, (name, kind) in _FIELDS.items()}
             forest = cls(num_terms=int(arrays["num_terms"][0]), **fields)
             forest._check()
-        except _UNREADABLE as error:
+        except (IndexError, TypeError, ValueError, OverflowError) as error:
             raise CorruptError(
-                f"{folder / FILE} cannot be read: {error}", expected="label trees", do="run the stage scores again"
+                f"{folder / FILE} that cannot be read: {error}", expected="label trees", do=do
             ) from error
         return forest
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+from xc_core.arrays import read_arrays
 from xc_core.errors import CorruptError
 from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
 from xc_core.scores.terms import Terms, TermSettings, require
@@ -71,16 +72,15 @@ class Matches(FittedScore):
         """Open what ``save_texts`` wrote; raise CorruptError if it is of another fit than ``terms``."""
         from scipy.sparse import csr_matrix
 
-        arrays = load_file(folder / _LABELS)
-        shape = (len(arrays["indptr"]) - 1, len(terms))
+        content, do = "terms and label texts of one fit", "run the stage scores again"
+        arrays = read_arrays(folder / _LABELS, "data", "indices", "indptr", content=content, do=do)
         try:
+            shape = (len(arrays["indptr"]) - 1, len(terms))
             labels_LT = csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape)
             labels_LT.check_format()  # scipy itself reads rows without checks of bounds
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise CorruptError(
-                f"label texts in {folder} cannot be read: {error}",
-                expected="terms and label texts of one fit",
-                do="run the stage scores again",
+                f"label texts in {folder} that cannot be read: {error}", expected=content, do=do
             ) from error
         return cls(terms, labels_LT)
 

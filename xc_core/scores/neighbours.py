@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from xc_core.ann import Exact, ExactIndex, Index, Ivf, exact_search, load_index, recall, save_index
+from xc_core.arrays import read_arrays
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.errors import CorruptError
 from xc_core.params import at_least
@@ -68,14 +69,15 @@ class Neighbours(Score):
 
     def open(self, folder: Path) -> FittedScore:
         """Open the index and the labels; raise CorruptError if they are of different documents."""
-        rows = load_file(folder / _LABELS)
+        content, do = "the labels of the documents", "run the stage scores again"
+        rows = read_arrays(folder / _LABELS, "indptr", "indices", "num_labels", content=content, do=do)
         truth = LabelMatrix(rows["indptr"], rows["indices"], int(rows["num_labels"][0]))
         index = load_index(folder)
         if index.size != len(truth):
             raise CorruptError(
                 f"{index.size} vectors and labels of {len(truth)} documents in {folder}",
                 expected="the same number in both",
-                do="run the stage scores again",
+                do=do,
             )
         return Voters(self, index, truth)
 
