@@ -137,15 +137,10 @@ class FittedFusion:
         """Return fused scores, those of labels without train documents at least what ``by_sum`` has at their sum."""
         if self.by_sum is None:
             return fused_NK
-        new_NK = self.new(values_NKF)
+        new_NK = values_NKF[..., self.names.index(self.by_sum.counts)] == 0
         raised_NK = fused_NK.copy()
         raised_NK[new_NK] = np.maximum(fused_NK[new_NK], self.by_sum.fused(self.plain_sum(values_NKF[new_NK])))
         return raised_NK
-
-    def new(self, values_NKF: F32) -> Bool:
-        """Mark the candidates that ``by_sum`` may raise: labels without train documents (N x K)."""
-        assert self.by_sum is not None
-        return np.asarray(values_NKF[..., self.names.index(self.by_sum.counts)] == 0)
 
     def plain_sum(self, values_MF: F32) -> F32:
         """Return the sum of the scores that the fusion is compared with, given the values of all scores (M)."""

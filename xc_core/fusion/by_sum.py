@@ -3,7 +3,7 @@
 On held-out documents such labels are hardly ever right, so a rule ranks them low; of the labels of later documents they
 may be a third.
 
-Docs: docs/lab-notes/2026-11-30-few-documents-and-later-ones.md.
+Docs: docs/lab-notes/2026-11-30-new-labels-by-the-sum.md.
 """
 
 from __future__ import annotations

@@ -196,8 +196,10 @@ def _raised(
     They show nothing if they have no such candidates; then nothing changes.
     """
     rule = context.settings.rule
+    if not inputs.counts or gathered.values_NKF[..., inputs.names.index(inputs.counts)][gathered.found_NK].all():
+        return fitted, ranked
     raised = fitted.with_by_sum(inputs, gathered.pairs(rule, weights_L, slice(None)))
-    if raised.by_sum is None or not raised.new(gathered.values_NKF)[gathered.found_NK].any():
+    if raised.by_sum is None:
         return fitted, ranked
     level = raised if rule.any_level() else None
     ranking = gathered.cross_fit(rule, inputs, weights_L, second_N, level, by_sum=True)
