@@ -90,6 +90,13 @@ def test_equal_means_are_one_knot() -> None:
     assert (by_sum.sum_R[1:-1].tolist(), by_sum.fused_R[1:-1].tolist()) == ([1, 4], [1, 3])
 
 
+def test_each_candidate_counts_where_means_are_joined() -> None:
+    """Of four candidates with a mean of 0.5 three have the higher sum; the mean of the two means, 1, would join all."""
+    by_sum = BySum.fit("n", np.array([0, 4, 4, 4, 8], np.float32), np.array([2, 0, 0, 0, 1], np.float32))
+    assert by_sum is not None
+    assert (by_sum.sum_R[1:-1].tolist(), by_sum.fused_R[1:-1].tolist()) == ([3, 8], [0.5, 1])
+
+
 @pytest.mark.parametrize("fused", [[], [2.0], [3.0, 2.0, 1.0], [1.0, 1.0, 1.0]])
 def test_there_is_no_curve_if_the_fused_score_does_not_rise_with_the_sum(fused: list[float]) -> None:
     assert BySum.fit("n", np.arange(len(fused), dtype=np.float32), np.array(fused, np.float32)) is None
