@@ -68,6 +68,8 @@ def _fusion(folder: Path) -> Shown:
     if "tail" in facts:
         curve = {f"{point['tail']:g}": point for point in facts["tail"]["curve"]}
         first |= {"tail": table("dial", curve, columns), "default_tail": facts["tail"]["default"]}
+    if "new_by_sum" in facts:
+        first["new_by_sum"] = facts["new_by_sum"]["used"]
     return Shown(first=first, metrics=numbers(rows))
 
 

@@ -9,10 +9,12 @@ import pytest
 
 from tests.conftest import TOPICS, ToyWorld
 from xc_core.errors import UsageError
+from xc_core.fusion.by_sum import BySum
 from xc_core.fusion.rules import Sum
 from xc_core.infer.explained import Explained, Question, explained
 from xc_core.infer.predictor import Predictor
 from xc_core.scores import Query
+from xc_core.scores.frequency import PerLabel
 from xc_core.shapes import F32, F64
 
 TEXTS = tuple(f"{row['title']} {row['content']}" for row in ToyWorld.make().test)[:12]
@@ -188,3 +190,32 @@ def test_a_tail_without_a_dial_is_refused(predictor: Predictor) -> None:
 def test_no_questions_have_no_answers(predictor: Predictor) -> None:
     assert explained(predictor, []) == []
     assert explained(predictor, [Question(())]) == [[]]
+
+
+@pytest.mark.parametrize("tail", [0.0, 1.0])
+def test_points_that_raise_a_label_without_train_documents_are_a_part_of_their_own(
+    predictor: Predictor, tail: float
+) -> None:
+    """The trees keep their part, and only such a label has the points."""
+    frequency = predictor.ranker.scores["frequency"]
+    assert isinstance(frequency, PerLabel)
+    none_of_3 = replace(frequency, value_L=np.where(np.arange(len(frequency.value_L)) == 3, 0, frequency.value_L))
+    ranker = replace(predictor.ranker, scores={**predictor.ranker.scores, "frequency": none_of_3})
+    fusion = replace(ranker.fusion, candidates=10)
+    raising = replace(fusion, by_sum=BySum("frequency", np.array([-9.0, 9.0]), np.array([1.0, 19.0])))
+    without, with_it = (
+        explained(replace(predictor, ranker=replace(ranker, fusion=rule)), [Question(TEXTS, k=10, tail=tail)])[0]
+        for rule in (fusion, raising)
+    )
+    for bare, answer in zip(without, with_it, strict=True):
+        others = {label.label: label for label in bare}
+        for label in answer:
+            adds = sum(reason.adds or 0.0 for reason in label.reasons)
+            assert adds + (label.trees or 0.0) + label.by_sum + label.dial == pytest.approx(label.score, abs=1e-5)
+            assert label.reasons == others[label.label].reasons
+            assert label.trees == pytest.approx(others[label.label].trees, abs=1e-5)
+            assert (label.by_sum > 0) == (label.label == 3)
+        assert all(label.by_sum == 0 for label in bare)
+        raised = next(label for label in answer if label.label == 3)
+        plain_sum = sum(reason.value for reason in raised.reasons if reason.score != "frequency")
+        assert raised.score - raised.dial == pytest.approx(10 + plain_sum, abs=1e-4)

@@ -53,7 +53,7 @@ SCOPES = (
     Scope("xc_core/encoders", ("tests/encoders", "tests/train/test_train_encoder.py", "tests/train/test_on_card.py",
                                "tests/chain/test_resolved.py", *SETTINGS)),
     Scope("xc_core/fusion", ("tests/fusion", "tests/stages/test_fusion_fallback.py",
-                               "tests/stages/test_fusion_dial.py", *SETTINGS)),
+                               "tests/stages/test_fusion_dial.py", "tests/stages/test_fusion_by_sum.py", *SETTINGS)),
     Scope("xc_core/infer", ("tests/infer", "tests/serve/test_questions.py", "tests/test_bundle.py",
                             "tests/cli/test_predict_command.py", "tests/cli/test_ablate_command.py",
                             "tests/stages/test_fusion_families.py")),

@@ -145,6 +145,13 @@ def test_a_fusion_shows_the_figures_at_each_position_of_the_dial(toy: Recorded) 
     assert shown(toy, "fusion")["default_tail"] == facts["default"] == 0
 
 
+@pytest.mark.parametrize("used", [True, False, None])
+def test_a_fusion_shows_whether_it_raises_labels_without_train_documents(tmp_path: Path, used: bool | None) -> None:
+    with artifacts.building(tmp_path / "fusion", kind="fusion") as build:
+        build.facts |= {"validation": {}} | ({} if used is None else {"new_by_sum": {"used": used}})
+    assert SHOWN["fusion"](tmp_path / "fusion").first.get("new_by_sum") is used
+
+
 @pytest.mark.parametrize(
     ("instead", "row"), [("", "fusion (the model)"), ("classifier", "fusion (the model): classifier alone")]
 )

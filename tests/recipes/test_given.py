@@ -49,6 +49,7 @@ OFF: Final[dict[str, tuple[Any, str]]] = {
     "WithTrees.tail": (0.0, "no weight of rare labels"),
     "LightGBM.weight": (0.0, "nothing is added to the trees"),
     "LightGBM.derived": (False, "no derived features"),
+    "FusionSettings.new_by_sum": (False, "the rule ranks labels without train documents"),
     "FusionSettings.tail_cost": (0.0, "no tilt to rare labels"),
 }
 """Settings whose default is off: class and field, the default, what it means."""

@@ -30,7 +30,7 @@ def fitted_rows(families_N: I64, monkeypatch: pytest.MonkeyPatch) -> tuple[list[
     rows: list[list[int]] = []
     fit = Candidates.fit
 
-    def spy(self: Candidates, rule: Any, inputs: Any, weights_L: Any, own: Any = slice(None)) -> FittedFusion:
+    def spy(self: Candidates, rule: Any, inputs: Any, weights_L: Any, own: Any = slice(None), **_: Any) -> FittedFusion:
         rows.append(np.arange(N)[own].tolist())
         return fit(self, rule, inputs, weights_L, own)
 

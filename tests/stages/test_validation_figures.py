@@ -15,7 +15,7 @@ from xc_core.chain import Workspace, run_stage
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.fusion import FittedFusion
-from xc_core.fusion.base import RULE
+from xc_core.fusion.inputs import RULE
 from xc_core.metrics.evaluation import FUSION
 from xc_core.metrics.names import RECALL
 from xc_core.metrics.stored import StoredFigures

@@ -6,94 +6,26 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from xc_core import artifacts
 from xc_core.errors import OLDEST_RELEASE, ConfigError, CorruptError, MissingError, UsageError, nearest
+from xc_core.fusion.by_sum import BySum
 from xc_core.fusion.derived import derived
 from xc_core.fusion.dial import Dial, checked, checked_probability
+from xc_core.fusion.inputs import SUM, Inputs, Pairs, Trees
 from xc_core.params import KIND, changed, plain
 from xc_core.plugins import Part, Table
-from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Bool, Shortlist
+from xc_core.shapes import F32, I32, PAD_ID, Bool, Shortlist
 
-SUM: Final = "sum"
-"""Name of the plain sum where a fusion is compared with its scores."""
 _FILE: Final = "fusion.json"
-RULE: Final = "rule"
-"""Name of the fitted rule with its dial at 0, whether or not it is served, where models are compared on validation."""
 _LEAST_PROBABILITY: Final = 1e-4
 """Lower probabilities count as this one where logarithms are added: most candidates have 0."""
-_RESERVED: Final = ("fusion", SUM, RULE)
-"""Names that reports use for the fusion itself, for the plain sum and for the rule."""
-
-
-class Trees(Protocol):
-    """A fitted regression from the values of scores to one number."""
-
-    def predict(self, features_MF: F32) -> F64:
-        """Return the value of each of M pairs."""
-
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return the trees as plain lists."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The scores that are fused.
-
-    Raises ConfigError for a name that cannot be a folder's, or that reports use for the fusion or the sum.
-    """
-
-    names: tuple[str, ...]
-    """All scores, in the order of the columns of their values."""
-    summed: tuple[str, ...]
-    """The scores that rank labels by themselves, so their plain sum is meaningful."""
-    offsets: tuple[str, ...] = ()
-    """The scores that are the same for every document."""
-    probabilities: tuple[str, ...] = ()
-    """The scores whose values are probabilities."""
-
-    def __post_init__(self) -> None:
-        for name in self.names:
-            if name in _RESERVED or not re.fullmatch(r"[\w-]+", name):
-                raise ConfigError(
-                    f"a score named {name!r}",
-                    expected=f"letters, digits, _ and -, and none of {', '.join(_RESERVED)}",
-                    do="rename the score",
-                )
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """K candidates of each of N documents: the values of F scores, and regression targets."""
-
-    values_NKF: F32
-    target_NK: F32
-    """0 for a negative, about 1 for a positive."""
-    filled_NK: Bool
-    """True for a label, False for a hole."""
-    proposed_NK: Bool | None = None
-    """True for a candidate that a score proposed; None if all were. The others are positives added for the fit."""
-    doc_N: I64 | None = None
-    """The document of each row; None if every row is a document of its own. A document with very many positives has
-    further rows, in which no candidate was proposed."""
-
-    @property
-    def docs_M(self) -> I64:
-        """The document of each label that is not a hole."""
-        rows = np.nonzero(self.filled_NK)[0]
-        return rows if self.doc_N is None else self.doc_N[rows]
-
-    @property
-    def found_NK(self) -> Bool:
-        """True for a label that a score proposed."""
-        return self.filled_NK if self.proposed_NK is None else self.filled_NK & self.proposed_NK
 
 
 FUSIONS: Table[type[Fusion]] = Table("fusion")
@@ -181,12 +113,18 @@ class FittedFusion:
     """Scores that are the same for every document; each is also added to every other baseline alone."""
     logarithms: tuple[str, ...] = ()
     """Scores in ``add`` whose logarithm (``log_of``) is added instead of the value."""
+    by_sum: BySum | None = None
+    """Least fused scores of labels without train documents; None if the rule alone ranks them."""
 
     def scores(self, values_NKF: F32, found_NK: Bool | None = None) -> F32:
         """Return the fused score of every candidate (N x K).
 
         ``found_NK`` marks the labels among the candidates, by default all; scores of holes have no meaning.
         """
+        return self.raised(values_NKF, self.by_rule(values_NKF, found_NK))
+
+    def by_rule(self, values_NKF: F32, found_NK: Bool | None = None) -> F32:
+        """Return what ``scores`` does before labels without train documents are ``raised``."""
         total = np.zeros(values_NKF.shape[:2], np.float32)
         for name, weight in self.weight_of().items():
             total += np.float32(weight) * self.read_by_sum(name, values_NKF)
@@ -194,6 +132,29 @@ class FittedFusion:
             is_label_NK = np.ones(total.shape, bool) if found_NK is None else found_NK
             total[is_label_NK] += self.tree.predict(self.features_of(values_NKF, is_label_NK)).astype(np.float32)
         return total
+
+    def raised(self, values_NKF: F32, fused_NK: F32) -> F32:
+        """Return fused scores, those of labels without train documents at least what ``by_sum`` has at their sum."""
+        if self.by_sum is None:
+            return fused_NK
+        new_NK = values_NKF[..., self.names.index(self.by_sum.counts)] == 0
+        raised_NK = fused_NK.copy()
+        raised_NK[new_NK] = np.maximum(fused_NK[new_NK], self.by_sum.fused(self.plain_sum(values_NKF[new_NK])))
+        return raised_NK
+
+    def plain_sum(self, values_MF: F32) -> F32:
+        """Return the sum of the scores that the fusion is compared with, given the values of all scores (M)."""
+        columns = [self.names.index(name) for name in self.baselines or self.add]
+        return np.asarray(values_MF[:, columns].sum(-1, dtype=np.float32))
+
+    def with_by_sum(self, inputs: Inputs, pairs: Pairs) -> FittedFusion:
+        """Return the fusion with ``by_sum`` fitted on ``pairs``; without trees or a count of documents, as it is."""
+        if self.tree is None or not inputs.counts:
+            return self
+        known_NK = pairs.found_NK & (pairs.values_NKF[..., self.names.index(inputs.counts)] != 0)
+        fused_NK = self.by_rule(pairs.values_NKF, pairs.found_NK)
+        by_sum = BySum.fit(inputs.counts, self.plain_sum(pairs.values_NKF[known_NK]), fused_NK[known_NK])
+        return replace(self, by_sum=by_sum)
 
     def read_by_sum(self, name: str, values_NKF: F32) -> F32:
         """Return what the weighted sum reads of a score (... x K), given the values of all scores (... x K x F)."""
@@ -298,6 +259,8 @@ class FittedFusion:
             content["offsets"] = self.offsets
         if self.logarithms:
             content["logarithms"] = self.logarithms
+        if self.by_sum is not None:
+            content["by_sum"] = self.by_sum.to_dict()
         (folder / _FILE).write_text(json.dumps(content, sort_keys=True) + "\n", "utf-8")
 
     @classmethod
@@ -326,7 +289,8 @@ class FittedFusion:
         dial = Dial.read(folder, content["dial"]) if "dial" in content else None
         offsets, logarithms = (tuple(content.get(name, ())) for name in ("offsets", "logarithms"))
         read_derived = bool(content.get("derived", False))
-        return replace(fitted, derived=read_derived, dial=dial, offsets=offsets, logarithms=logarithms)
+        by_sum = BySum.from_dict(content["by_sum"]) if "by_sum" in content else None
+        return replace(fitted, derived=read_derived, dial=dial, offsets=offsets, logarithms=logarithms, by_sum=by_sum)
 
 
 def _no_dial(name: str, value: float) -> UsageError:

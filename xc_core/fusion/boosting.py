@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from xc_core.fusion.base import FUSIONS, Trees
+from xc_core.fusion.base import FUSIONS
+from xc_core.fusion.inputs import Trees
 from xc_core.fusion.leaves import MAX_LEAVES, LeafMasks
 from xc_core.fusion.rules import WithTrees
 from xc_core.fusion.tree import RegressionTree, SortedFeatures

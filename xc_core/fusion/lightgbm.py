@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.errors import ConfigError, MissingError
-from xc_core.fusion.base import FUSIONS, FittedFusion, Inputs, Pairs, Trees
+from xc_core.fusion.base import FUSIONS, FittedFusion
 from xc_core.fusion.boosting import BoostedTrees
+from xc_core.fusion.inputs import Inputs, Pairs, Trees
 from xc_core.fusion.leaves import MAX_LEAVES
 from xc_core.fusion.linear import HELD, fit_weights
 from xc_core.fusion.rules import WithTrees

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from xc_core.errors import ConfigError
-from xc_core.fusion.base import FUSIONS, FittedFusion, Fusion, Inputs, Pairs, Trees, chosen
+from xc_core.fusion.base import FUSIONS, FittedFusion, Fusion, chosen
+from xc_core.fusion.inputs import Inputs, Pairs, Trees
 from xc_core.fusion.tree import RegressionTree
 from xc_core.params import at_least
 from xc_core.shapes import F32, F64, I64, Bool

@@ -52,7 +52,7 @@ class Reason:
 class Explained(Prediction):
     """A predicted label, with the parts of its fused score.
 
-    ``score`` is the sum of what the reasons add, of ``trees`` and of ``dial``, up to rounding.
+    ``score`` is the sum of what the reasons add, of ``trees``, of ``by_sum`` and of ``dial``, up to rounding.
     """
 
     reasons: tuple[Reason, ...]
@@ -60,18 +60,21 @@ class Explained(Prediction):
     """Points that the trees of the fusion add, which read several scores at once; None for a fusion without trees."""
     dial: float
     """Points that the dial adds for a rare label; 0 at position 0."""
+    by_sum: float = 0.0
+    """Points that raise a label without train documents to what others have at its plain sum."""
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """Candidates of N texts: values of all scores (N x K x F), fused score without dial (N x K)."""
+    """Candidates of N texts: values of all scores (N x K x F), score of the rule, fused score without dial (N x K)."""
 
     ids_NK: I32
     values_NKF: F32
+    rule_NK: F32
     fused_NK: F32
 
     def rows(self, rows: slice) -> _Scored:
-        return _Scored(self.ids_NK[rows], self.values_NKF[rows], self.fused_NK[rows])
+        return _Scored(self.ids_NK[rows], self.values_NKF[rows], self.rule_NK[rows], self.fused_NK[rows])
 
 
 def explained(predictor: Predictor, questions: list[Question]) -> list[list[list[Explained]]]:
@@ -105,11 +108,11 @@ def _scored(predictor: Predictor, query: Query, questions: list[Question]) -> _S
     limited = any(question.only for question in questions)
     ids_NK = distinct(np.concatenate([proposed_NK, _only_labels(questions, len(query))], 1)) if limited else proposed_NK
     values_NKF, found_NK = values(predictor.ranker.scores, query, ids_NK), ids_NK != PAD_ID
-    fused_NK = fusion.scores(values_NKF, found_NK)
+    rule_NK = fusion.by_rule(values_NKF, found_NK)
     if limited:
         is_proposed_NK = among(ids_NK, proposed_NK)
-        fused_NK = np.where(is_proposed_NK, fusion.scores(values_NKF, is_proposed_NK), fused_NK)
-    return _Scored(ids_NK, values_NKF, fused_NK)
+        rule_NK = np.where(is_proposed_NK, fusion.by_rule(values_NKF, is_proposed_NK), rule_NK)
+    return _Scored(ids_NK, values_NKF, rule_NK, fusion.raised(values_NKF, rule_NK))
 
 
 def _only_labels(questions: list[Question], size: int) -> I32:
@@ -151,17 +154,19 @@ def _explained_labels(
     added = _added(fusion, values_KF[places_K])
     ranks_KF = _ranks(values_KF[ids != PAD_ID], values_KF[places_K])
     fused_K, scores_K = scored.fused_NK[row, places_K].tolist(), turned_NK[row, places_K].tolist()
+    by_sum_K = (scored.fused_NK[row, places_K] - scored.rule_NK[row, places_K]).tolist()
     chances_K = [None] * len(labels_K) if probability_NK is None else probability_NK[row, places_K].tolist()
     labels = []
-    columns = (labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), added, fused_K, scores_K, chances_K)
-    for label, label_values, ranks, adds, fused, score, probability in zip(*columns, strict=True):
+    points = (fused_K, by_sum_K, scores_K, chances_K)
+    columns = (labels_K.tolist(), values_KF[places_K].tolist(), ranks_KF.tolist(), added, *points)
+    for label, label_values, ranks, adds, fused, by_sum, score, probability in zip(*columns, strict=True):
         reasons = tuple(
             Reason(name, value, rank, adds.get(name))
             for name, value, rank in zip(fusion.names, label_values, ranks, strict=True)
         )
-        trees = None if fusion.tree is None else fused - sum(reason.adds or 0.0 for reason in reasons)
+        trees = None if fusion.tree is None else fused - by_sum - sum(reason.adds or 0.0 for reason in reasons)
         uid, title = predictor.uids[label], predictor.titles[label]
-        labels.append(Explained(label, uid, title, score, probability, reasons, trees, score - fused))
+        labels.append(Explained(label, uid, title, score, probability, reasons, trees, score - fused, by_sum))
     return labels
 
 

@@ -9,7 +9,8 @@ and the words and the parts that text and label share.
 Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
 Fusion: a linear model of all scores and the frequency, which reads the logarithm of the probabilities ``lexical`` and
 ``characters``, corrected by trees of LightGBM; both are fitted to the order of a document's candidates (the trees by
-LambdaRank). The default of the dial between P@k and PSP@k costs at most one point of P@1 on validation documents.
+LambdaRank). A label without train documents gets at least the fused score that others have on average at its plain
+sum. The default of the dial between P@k and PSP@k costs at most one point of P@1 on validation documents.
 
 A softmax with a bias per label in M4 (``biased_rows`` beside the triplet, or instead of it), the score ``prototype``
 and averaged rows are options: none of them paid on three datasets (docs/lab-notes/2026-11-22-frequency-in-m4.md).
@@ -88,6 +89,7 @@ FUSION = FusionSettings(
     rows=FUSION_ROWS,
     candidates=100,
     fallback=True,
+    new_by_sum=True,
     tail_cost=1.0,
 )
 """The rule of all recipes of this project: a linear model, corrected by trees."""

@@ -233,6 +233,8 @@ class Score(Part):
     """True for a score whose values are probabilities, of which most are near 0."""
     learns: ClassVar[bool] = False
     """True for a score that learns to rank labels by itself, from texts instead of vectors or rows."""
+    counts: ClassVar[bool] = False
+    """True for a score that is the number of a label's train documents."""
     needs_noise: ClassVar[bool] = False
     """True for a score that is fitted on the distribution from which negatives were drawn."""
 

@@ -20,6 +20,7 @@ class Frequency(Score):
     code_version = "2"  # a count of 0 was always wrong on held-out documents
     summed = False
     searches = False
+    counts = True
 
     def fit(self, data: ScoreData) -> FittedScore:
         """Count the train documents of each label."""
@@ -51,6 +52,7 @@ class Prior(Frequency):
     summed = True
     searches = True
     offset = True
+    counts = False
     temperature: float = 0.05
     """Weight of the logarithm; of a score that was trained by a softmax, the temperature of that loss."""
 

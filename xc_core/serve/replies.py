@@ -21,7 +21,7 @@ class Why(BaseModel):
 
 
 class Label(BaseModel):
-    """A label of a text. `score` is the sum of all `adds`, `trees` and `dial`."""
+    """A label of a text. `score` is the sum of all `adds`, `trees`, `by_sum` and `dial`."""
 
     uid: str
     title: str
@@ -32,6 +32,11 @@ class Label(BaseModel):
     why: list[Why] | None = Field(None, description="The scores behind the label, unless `why` is false.")
     trees: float | None = Field(None, description="Points of the fusion's trees, which read several scores at once.")
     dial: float | None = Field(None, description="Points that the dial adds for a rare label.")
+    by_sum: float | None = Field(
+        None,
+        description="Points that raise a label without train documents to what others have at the plain sum of its "
+        "scores. The field is there only if there are such points.",
+    )
 
 
 class ModelName(BaseModel):
@@ -79,4 +84,5 @@ def _label(label: Explained, why: bool) -> dict[str, object]:
     if not why:
         return content
     reasons = [vars(reason) for reason in label.reasons]
-    return {**content, "why": reasons, "trees": label.trees, "dial": label.dial}
+    content |= {"why": reasons, "trees": label.trees, "dial": label.dial}
+    return content | ({"by_sum": label.by_sum} if label.by_sum else {})

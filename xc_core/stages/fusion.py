@@ -14,9 +14,10 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import MovedError
 from xc_core.fusion import FittedFusion, Fusion, Inputs, summed
-from xc_core.fusion.base import RULE, SUM
+from xc_core.fusion.by_sum import clearly_worse
 from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
+from xc_core.fusion.inputs import RULE, SUM
 from xc_core.infer.ablation import METRICS
 from xc_core.infer.gathered import Candidates, HeldOut, gather_each, second_half
 from xc_core.metrics.evaluation import FUSION
@@ -25,7 +26,7 @@ from xc_core.metrics.report import in_bins
 from xc_core.metrics.validation import copy_validation, write_validation
 from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import Scores
-from xc_core.shapes import F64, I64, PAD_ID, Shortlist
+from xc_core.shapes import F64, I64, PAD_ID, Bool, Shortlist
 
 
 def run(context: Context[FusionSettings]) -> None:
@@ -40,7 +41,10 @@ def run(context: Context[FusionSettings]) -> None:
     weights_L, bins = corpus.weights(), dict(in_bins(corpus.published_train().frequency_L()))
     fitted = gathered.fit(settings.rule, inputs, weights_L)
     fitted = replace(fitted, candidates=settings.candidates, offsets=inputs.offsets)
-    ranked = _rankings(settings.rule, inputs, gathered, weights_L, fitted, corpus.families(rows_N))
+    families_N = corpus.families(rows_N)
+    ranked = _rankings(settings.rule, inputs, gathered, weights_L, fitted, families_N)
+    if settings.new_by_sum and FUSION in ranked:
+        fitted, ranked = _raised(context, inputs, gathered, weights_L, fitted, ranked, second_half(families_N))
     measured = of_each(ranked, gathered.truth, weights_L, bins)
     documents = {name: values.only(METRICS) for name, values in measured.items()}
     compared = {name: values.total() for name, values in documents.items()}
@@ -176,3 +180,36 @@ def _rankings(
             rule, inputs, weights_L, second_half(families_N), fitted if rule.any_level() else None
         )
     return ranked
+
+
+def _raised(
+    context: Context[FusionSettings],
+    inputs: Inputs,
+    gathered: Candidates,
+    weights_L: F64,
+    fitted: FittedFusion,
+    ranked: dict[str, Shortlist],
+    second_N: Bool,
+) -> tuple[FittedFusion, dict[str, Shortlist]]:
+    """Return the fusion and its rankings with labels without train documents raised, if documents show that it is safe.
+
+    They show nothing if they have no such candidates; then nothing changes.
+    """
+    rule = context.settings.rule
+    if not inputs.counts or gathered.values_NKF[..., inputs.names.index(inputs.counts)][gathered.found_NK].all():
+        return fitted, ranked
+    raised = fitted.with_by_sum(inputs, gathered.pairs(rule, weights_L, slice(None)))
+    if raised.by_sum is None:
+        return fitted, ranked
+    level = raised if rule.any_level() else None
+    ranking = gathered.cross_fit(rule, inputs, weights_L, second_N, level, by_sum=True)
+    with_it, without = (per_document(one, gathered.truth, weights_L).only(METRICS) for one in (ranking, ranked[FUSION]))
+    worse = clearly_worse(with_it, without)
+    context.build.facts["new_by_sum"] = {"used": not worse, "raised": with_it.total(), "rule": without.total()}
+    figures = [" / ".join(f"{one.total()[metric]:.1f}" for metric in METRICS) for one in (with_it, without)]
+    context.report(
+        f"fusion: labels without train documents {'are not' if worse else 'are'} raised by their plain sum: P@1 / "
+        f"P@5 / PSP@5 on validation {figures[0]} with it, {figures[1]} without; clearly worse in "
+        f"{', '.join(worse) or 'none'}"
+    )
+    return (fitted, ranked) if worse else (raised, ranked | {FUSION: ranking})
