@@ -81,8 +81,8 @@ SCOPES = (
     Scope("xc_core/tune", ("tests/cli/test_tune_command.py", "tests/tune")),
     Scope("xc_core", (*(f"tests/test_{name}.py" for name in (
         "arrays", "artifacts", "canonical", "causes", "confidential", "devices", "environment", "errors", "git",
-        "installation", "leftovers", "linked", "locks", "memory", "outside", "params", "params_parts", "plugins", "progress", "seeds",
-        "shapes", "sqlite", "visible", "bundle", "messages", "full_disk")),
+        "installation", "leftovers", "linked", "locks", "memory", "outside", "params", "params_parts", "plugins",
+        "progress", "seeds", "shapes", "sqlite", "visible", "bundle", "messages", "full_disk")),
         "tests/encoders/test_bad_models.py", "tests/encoders/test_passes.py", "tests/train/test_distributed.py",
         "tests/plugins", "tests/chain/test_states.py", "tests/chain/test_model_folders.py",
         "tests/stages/test_pooling_report.py")),

@@ -21,6 +21,7 @@ from xc_core.errors import CorruptError
 from xc_core.scores import LabelCharacters, LabelWords, label_words
 from xc_core.scores.label_words import Matches
 from xc_core.scores.terms import Terms
+from xc_core.shapes import PAD_ID
 
 EVERY = np.tile(np.arange(len(TOPICS), dtype=np.int32), (len(TESTS), 1))
 
@@ -61,6 +62,21 @@ def test_values_survive_the_files_and_are_zero_without_label_texts(matching: Mat
     assert not fit().values(asked(TESTS), EVERY).any()
     assert matching.values(asked([]), EVERY[:0]).shape == (0, len(TOPICS))
     assert matching.values(asked(TESTS), EVERY[:, :0]).shape == (len(TESTS), 0), "no candidate at all"
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 64])
+@pytest.mark.parametrize("k", [1, 3, 99])
+def test_the_best_labels_are_those_of_the_highest_cosines(
+    matching: Matches, at_once: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(label_words, "_TEXTS_AT_ONCE", at_once)
+    query = asked(["quixotic", *TESTS, *TEXTS[:20]])
+    cosines, found = matching.values(query, np.tile(np.arange(len(TOPICS), dtype=np.int32), (len(query), 1))), []
+    for row in cosines.tolist():
+        best = sorted((label for label in range(len(TOPICS)) if row[label] > 0), key=lambda label: (-row[label], label))
+        found.append((best + [PAD_ID] * len(TOPICS))[: min(k, len(TOPICS))])
+    assert matching.best(query, k).tolist() == found
+    assert found[0][0] == PAD_ID and PAD_ID not in [row[0] for row in found[1:]]
 
 
 def test_label_texts_without_a_term_are_opened_again(tmp_path: Path) -> None:

@@ -426,7 +426,23 @@ def test_labels_that_come_one_after_another_have_the_cosine_of_their_texts(fitte
         values = model.values(asked(texts[:1]), ids)[0]
         assert values[-3:] == pytest.approx(unit @ unit[0])
         np.testing.assert_array_equal(values[:-3], fitted.values(asked(texts[:1]), ids[:, :-3])[0])
+        candidates = model.candidates(asked(texts[:1]), 1)
+        assert candidates is not None and candidates.dtype == np.int32
+        assert candidates[0, -3:].tolist() == [size, size + 2, PAD_ID], "best first; one has no word"
+        np.testing.assert_array_equal(candidates[:, :-3], fitted.candidates(asked(texts[:1]), 1))
     assert 0 < unit[2] @ unit[0] < 1
+
+
+def test_later_labels_are_candidates_if_they_share_a_term(fitted: LabelTrees) -> None:
+    """Else no score by words would propose a label that came after the training."""
+    size, few = len(TOPICS), dataclasses.replace(fitted.settings, labels=2)
+    texts = ["falcon0 falcon1", "glacier0", "falcon0", "falcon1 glacier0"]
+    vectors = np.zeros((size + 4, 1), np.float32)
+    new = NewLabels(size, texts.copy, vectors, vectors)
+    grown = few.extended(dataclasses.replace(fitted, settings=few), new)
+    found = grown.candidates(asked(["falcon0 falcon1 falcon1", "glacier0", "quixotic"]), 9)
+    assert found is not None
+    assert found[:, 2:].tolist() == [[size, size + 3], [size + 1, size + 3], [PAD_ID, PAD_ID]]
 
 
 def test_scores_are_looked_up_as_by_a_loop() -> None:

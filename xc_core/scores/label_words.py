@@ -95,6 +95,19 @@ class Matches(FittedScore):
 
         return Matches(self.terms, vstack([self.labels_LT, self.terms.transform(texts)], format="csr"))
 
+    def best(self, query: Query, k: int) -> I32:
+        """Return the at most ``k`` labels of each text with the highest cosines above 0 (N x K), holes last."""
+        terms_NT, k = self.terms.of_query(query), min(k, self.num_labels)
+        ids_NK = np.full((terms_NT.shape[0], k), PAD_ID, np.int32)
+        for rows in spans(len(ids_NK), _TEXTS_AT_ONCE):
+            cosines_BL = terms_NT[rows] @ self.labels_LT.T
+            row_M = np.repeat(np.arange(rows.stop - rows.start), np.diff(cosines_BL.indptr))
+            order = np.lexsort((cosines_BL.indices, -cosines_BL.data, row_M))
+            rank_M = np.arange(len(order)) - cosines_BL.indptr[row_M]
+            kept = rank_M < k
+            ids_NK[rows.start + row_M[kept], rank_M[kept]] = cosines_BL.indices[order][kept]
+        return ids_NK
+
     def values(self, query: Query, ids_NK: I32) -> F32:
         """Return the cosine of each text and each of its candidates' texts; 0 for a hole."""
         terms_NT = self.terms.of_query(query)

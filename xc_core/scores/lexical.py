@@ -165,8 +165,13 @@ class LabelTrees:
     """The texts of the last labels, which came after the training; None if there are none."""
 
     def candidates(self, query: Query, k: int) -> I32 | None:
-        """Return the labels that have a score, at most ``settings.labels`` whatever ``k`` is."""
-        return self._shortlist_of(query).ids_NK
+        """Return the labels with a score, whatever ``k`` is: ``labels`` of the settings, and as many later ones."""
+        ids_NK = self._shortlist_of(query).ids_NK
+        if self.later is None:
+            return ids_NK
+        later_NK = self.later.best(query, self.settings.labels)
+        first = self.num_labels - self.later.num_labels
+        return np.concatenate([ids_NK, np.where(later_NK == PAD_ID, PAD_ID, later_NK + first)], axis=1, dtype=np.int32)
 
     def alone(self, query: Query, k: int) -> I32 | None:
         """Return the same candidates."""
