@@ -1,5 +1,5 @@
 # One image for every part: webserver, daemon, code location, runs, tracking server and `xc serve`.
-#   docker build -t xc-platform:0.2.0 .          docs/production.md
+#   docker build -t xc-platform:0.3.0 .          docs/production.md
 FROM python:3.11.14-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build

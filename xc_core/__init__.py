@@ -5,4 +5,4 @@ The layers, lowest first; a package imports only from the layers below it: the s
 ``fusion``; ``train`` and ``infer``; ``recipes``; ``chain``; ``stages``; ``cli``.
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
