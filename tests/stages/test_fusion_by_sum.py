@@ -93,7 +93,7 @@ def test_each_half_is_raised_by_the_curve_of_the_other() -> None:
     own, second_N = Decided(found), second_half(FAMILIES)
     for half_N in (second_N, ~second_N):
         rows = np.flatnonzero(half_N)
-        fit = found.fit(RULE, INPUTS, np.ones(K), np.flatnonzero(~half_N), by_sum=True)
+        fit = found.fit(RULE, INPUTS, np.ones(K), np.flatnonzero(~half_N), raises_new=True)
         np.testing.assert_array_equal(own.after["fusion"].scores_NK[rows], found.rank(fit, rows).scores_NK)
 
 

@@ -151,15 +151,15 @@ class Candidates:
         )
 
     def fit(
-        self, rule: Fusion, inputs: Inputs, weights_L: F64, rows: I64 | slice = slice(None), *, by_sum: bool = False
+        self, rule: Fusion, inputs: Inputs, weights_L: F64, rows: I64 | slice = slice(None), *, raises_new: bool = False
     ) -> FittedFusion:
         """Fit on the candidates of ``rows``, including positives that no score proposed (NGAME, appendix C).
 
-        ``by_sum``: labels without train documents are raised (``FittedFusion.by_sum``).
+        ``raises_new``: labels without train documents are raised (``FittedFusion.by_sum``).
         """
         pairs = self.pairs(rule, weights_L, rows)
         fitted = rule.fit(inputs, pairs)
-        return fitted.with_by_sum(inputs, pairs) if by_sum else fitted
+        return fitted.with_by_sum(inputs, pairs) if raises_new else fitted
 
     def pairs(self, rule: Fusion, weights_L: F64, rows: I64 | slice) -> Pairs:
         """Return the candidates of ``rows`` with their targets, and the surplus of these documents below them."""
@@ -183,16 +183,16 @@ class Candidates:
         second_N: Bool,
         level: FittedFusion | None = None,
         *,
-        by_sum: bool = False,
+        raises_new: bool = False,
     ) -> Shortlist:
         """Rank each document by ``rule`` fitted on the other part; ``second_N`` divides the documents into two.
 
         A rule that is fitted to an order has scores of any level, so those of two fits cannot be compared. With
         ``level``, the rule fitted on all documents, one number is added to the scores of each part: their mean over
-        all candidates is then that of ``level``. ``by_sum``: as for ``fit``.
+        all candidates is then that of ``level``. ``raises_new``: as for ``fit``.
         """
         halves = np.flatnonzero(~second_N), np.flatnonzero(second_N)
-        fits = [self.fit(rule, inputs, weights_L, half, by_sum=by_sum) for half in reversed(halves)]
+        fits = [self.fit(rule, inputs, weights_L, half, raises_new=raises_new) for half in reversed(halves)]
         crossed = [self.rank(fit, half) for fit, half in zip(fits, halves, strict=True)]
         if level is not None:
             crossed = [_at_level(part, self.rank(level, half)) for part, half in zip(crossed, halves, strict=True)]

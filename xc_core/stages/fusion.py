@@ -202,7 +202,7 @@ def _raised(
     if raised.by_sum is None:
         return fitted, ranked
     level = raised if rule.any_level() else None
-    ranking = gathered.cross_fit(rule, inputs, weights_L, second_N, level, by_sum=True)
+    ranking = gathered.cross_fit(rule, inputs, weights_L, second_N, level, raises_new=True)
     with_it, without = (per_document(one, gathered.truth, weights_L).only(METRICS) for one in (ranking, ranked[FUSION]))
     worse = clearly_worse(with_it, without)
     context.build.facts["new_by_sum"] = {"used": not worse, "raised": with_it.total(), "rule": without.total()}
