@@ -376,6 +376,22 @@ def test_one_batch_with_a_negative_is_enough(tmp_path: Path) -> None:
         fit(Late(), plan(0.75), Checkpoints(tmp_path / "cut", "x"))
 
 
+@pytest.mark.parametrize(("seconds", "beside"), [(-1.0, False), (0.0, True)])
+def test_checkpoints_after_every_step_are_written_before_the_next_one_others_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, beside: bool
+) -> None:
+    found: list[bool] = []
+    save = Checkpoints.save
+
+    def spy(self: Checkpoints, *given: Any, beside: bool) -> None:
+        found.append(beside)
+        save(self, *given, beside=beside)
+
+    monkeypatch.setattr(Checkpoints, "save", spy)
+    fit(Walk(), plan(1, seconds), Checkpoints(tmp_path / "run", "x"))
+    assert set(found) == {beside}
+
+
 def test_free_memory_is_returned_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(loop, "give_back", lambda: calls.append(1))
