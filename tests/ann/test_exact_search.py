@@ -165,3 +165,9 @@ def test_the_largest_of_groups_are_the_largest(monkeypatch: pytest.MonkeyPatch) 
 
 def test_of_very_many_equal_scores_the_first_are_best() -> None:
     assert exact._top_columns(torch.zeros(2, 70_000), 3).tolist() == [[0, 1, 2]] * 2
+
+
+def test_a_card_knows_more_labels_than_float32_tells_apart() -> None:
+    """The first block is joined to no labels: ids of numbers with a point would be rounded from 2^24 on."""
+    best = exact._update_best(exact._no_labels(1, CPU.torch), torch.tensor([[0.5, 0.25]]), 2**24, 2)
+    assert best[1].tolist() == [[2**24, 2**24 + 1]]

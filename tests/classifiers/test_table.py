@@ -186,3 +186,13 @@ def test_averaging_goes_on_from_restored_state() -> None:
             table.update(*part)
             table.finish_step()
     assert torch.equal(released(old, 1.0), released(new, 1.0))
+
+
+@pytest.mark.parametrize(("precision", "size"), [("fp32", 4), ("bf16", 2)])
+def test_a_row_takes_the_bytes_of_its_numbers_and_nine_more(precision: str, size: int) -> None:
+    """A checkpoint's size, and how many rows it writes together, are computed from it."""
+    table = LabelTable(start(), TableConfig(precision=precision))
+    assert table.row_bytes == size * WIDTH + 4 + 4
+    assert table.row_bytes + table.changed_L.element_size() == size * WIDTH + 9
+    table.average()
+    assert table.row_bytes == size * WIDTH + 4 + 4 + 4 * (WIDTH + 1), "the sum, and up to which step it goes"

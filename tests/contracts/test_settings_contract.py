@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -34,6 +35,21 @@ ABOVE_ONE = {"clusters", "leaves"}
 """Counts that divide something."""
 BELOW_ONE = {"dropout", "average", "recall", "warmup", "TableConfig.decay"}
 AT_MOST_ONE = BELOW_ONE | {"share", "shrinkage", "forward", "decay", "OptimConfig.lr"}
+GREATEST = {
+    "heads": 2, "width": 65_536, "projection": 65_536, "max_length": 65_536, "tokens_per_pass": 1 << 24,
+    "links": 1024, "build_effort": 1_000_000, "search_effort": 1_000_000, "LightGBM.leaves": 64, "characters": 64,
+    "margin": 2, "bias": 100, "prior": 100, "weight_decay": 100, "BiasConfig.lr": 100, "TableConfig.lr": 100,
+    "WithBinary.weight": 100, "NegativeSampling.regulariser": 100,
+    **{f"{type(loss).__name__}.temperature": 100 for loss in (LOSSES[name]() for name in LOSSES)},
+    **dict.fromkeys(AT_MOST_ONE, 1), **dict.fromkeys(BELOW_ONE, math.nextafter(1, 0)),
+}  # fmt: skip
+SMALLEST = {
+    "bias": -100, "OptimConfig.lr": 1e-8, "TableConfig.lr": 1e-8,
+    **dict.fromkeys((name for name in GREATEST if name.endswith(".temperature")), 1e-3),
+}  # fmt: skip
+"""The least numbers that are no counts and are not 0."""
+BY_OTHERS = {"Clustered.size", "ahead"}
+"""Their greatest number depends on other settings."""
 
 
 def parts(settings: Any) -> Iterator[Any]:
@@ -102,3 +118,32 @@ def test_a_number_out_of_range_is_refused(settings: Any, name: str, number: int)
     """A new setting is refused below 0 by ``at_least``, or is in one of the sets above."""
     with pytest.raises(ConfigError, match=f"found {name} "):
         replace(settings, **{name: numbers(settings)[name](number)})
+
+
+def bound(bounds: Mapping[str, float], settings: Any, name: str) -> float | None:
+    """Return the bound of a setting; None if it has none."""
+    return bounds.get(f"{type(settings).__name__}.{name}", bounds.get(name))
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        pytest.param(settings, name, id=f"{kind.__name__}.{name}")
+        for kind, settings in SETTINGS.items()
+        for name in numbers(settings)
+        if not is_among(BY_OTHERS, settings, name)
+    ],
+)
+def test_numbers_up_to_their_bounds_are_accepted_and_no_others(settings: Any, name: str) -> None:
+    """A setting without a greatest number takes any; one with it is in ``GREATEST``."""
+    kind, most, least = numbers(settings)[name], bound(GREATEST, settings, name), bound(SMALLEST, settings, name)
+    others = {"lr": 1e-3} if name == "weight_decay" else {}  # their product has a bound too
+    refused = [] if most is None else [most + 1 if kind is int else math.nextafter(most, math.inf)]
+    accepted = [10**9 if most is None else most]
+    if least is not None:
+        refused, accepted = [*refused, math.nextafter(least, -math.inf)], [*accepted, least]
+    for number in accepted:
+        replace(settings, **others, **{name: kind(number)})
+    for number in refused:
+        with pytest.raises(ConfigError, match=f"found {name} "):
+            replace(settings, **others, **{name: kind(number)})

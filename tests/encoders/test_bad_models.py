@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -166,6 +167,24 @@ def test_padding_is_tried_with_a_known_token_if_that_of_the_model_is_none(bert: 
     model = build_encoder(EncoderConfig(name=str(bert)), 17, 0).backbone
     for padding in (17, -1, None):
         model.config.pad_token_id = padding
+        pretrained_model._check_padding(model, "mine")
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_how_far_padding_may_change_a_state_depends_on_the_size_of_the_states(
+    monkeypatch: pytest.MonkeyPatch, size: float
+) -> None:
+    """Rounding does; a model that reads padding changes more than it."""
+
+    def states(model: Any, name: str, ids: list[int], padding: Any = ()) -> torch.Tensor:
+        return size * (torch.linspace(-1, 0.5, len(ids) * 2).view(-1, 2) + (change if padding else 0))
+
+    monkeypatch.setattr(pretrained_model, "_states", states)
+    model = SimpleNamespace(config=SimpleNamespace(model_type="bert", vocab_size=17))
+    change = 1e-6
+    pretrained_model._check_padding(model, "mine")
+    change = 1e-2
+    with pytest.raises(DataError, match="changes with padding"):
         pretrained_model._check_padding(model, "mine")
 
 

@@ -59,6 +59,13 @@ def test_a_training_has_its_losses_their_running_mean_and_its_refreshes(
     assert (encoder.get_title(loc="left"), classifier.get_title(loc="left")) == ("encoder", "classifier")
 
 
+@pytest.mark.parametrize("refreshes", [0, 1, 3])
+def test_the_legend_names_refreshes_once(drawn: Callable[..., list[Axes]], refreshes: int) -> None:
+    history = {"losses": [2.0, 1.0], "epochs": [0.5, 1.0], "refreshes": [{"epoch": 0.5}] * refreshes}
+    (axis,) = drawn(plots.training_curves, {"encoder": history})
+    assert axis.get_legend_handles_labels()[1].count("refreshed") == min(refreshes, 1)
+
+
 def test_deciles_have_a_bar_each_in_both_figures(drawn: Callable[..., list[Axes]]) -> None:
     parts = [
         {"from": 1, "to": 3, "P_at_5_points": 1.5, "recall_at_5": 20.0},

@@ -18,6 +18,7 @@ import pytest
 from tests.serve.conftest import Running, Source, Start, repacked
 from xc_core.errors import CorruptError, MissingError, UnavailableError
 from xc_core.infer.champion import Champion, in_folder
+from xc_core.infer.explained import Question
 from xc_core.scores import Query
 from xc_core.serve import models as module
 from xc_core.serve.models import Models, Watch, load
@@ -82,6 +83,21 @@ def test_a_server_that_starts_while_its_source_is_down_answers_with_the_last_mod
     assert (models.current.version, models.source_error) == ("2", "")
 
 
+def test_the_source_is_asked_again_and_again_until_the_end(folder: Path) -> None:
+    asked = threading.Semaphore(0)
+
+    def source() -> Champion:
+        asked.release()
+        return in_folder(folder)
+
+    models = Models(source)
+    models.start(0.001)
+    for _ in range(4):  # at the start, and three times by the thread
+        assert asked.acquire(timeout=60)
+    models.stop()
+    assert models._thread is not None and not models._thread.is_alive()
+
+
 def test_the_same_version_is_not_loaded_again(running: Running) -> None:
     before = running.server.models.current
     running.server.models.poll()
@@ -133,6 +149,20 @@ def test_a_model_without_a_finite_score_is_refused(
 ) -> None:
     answers = [[[SimpleNamespace(score=score) for score in scores]] for scores in (proposed, scored)]
     monkeypatch.setattr(module, "explained", lambda *_: answers)
+    with pytest.raises(CorruptError, match="no finite score"):
+        load(in_folder(folder))
+
+
+def test_a_model_is_tried_with_the_label_that_it_proposes_and_with_one_that_it_may_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first label has a finite score; the label that would be the answer has none."""
+
+    def answers(predictor: Any, questions: list[Question]) -> list[list[list[Any]]]:
+        found = (SimpleNamespace(score=1.0 if question.only == frozenset((0,)) else np.nan) for question in questions)
+        return [[[label] * question.k] for label, question in zip(found, questions, strict=True)]
+
+    monkeypatch.setattr(module, "explained", answers)
     with pytest.raises(CorruptError, match="no finite score"):
         load(in_folder(folder))
 

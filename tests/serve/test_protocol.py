@@ -95,6 +95,7 @@ ASKED = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     [
         (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", None, b"400 Bad Request", "bytes that are not an HTTP/1.1 request"),
         (ASKED, 1, b"503 Service Unavailable", "1 connections or requests"),
+        (ASKED, 0, b"503 Service Unavailable", "1 connections or requests"),  # more than the limit, not just as many
     ],
 )  # fmt: skip
 def test_what_never_reaches_the_application_is_answered_in_json(

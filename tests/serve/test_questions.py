@@ -118,7 +118,12 @@ def test_the_dial_is_turned(start: Start, dialled: Predictor) -> None:
         expected = [one.uid for one in dialled.predict(["castle0 castle1 river0"], 10, tail)[0]]
         assert [one["uid"] for one in content["answers"][0]] == expected
         assert content["tail"] == tail
-    assert running.ask(text="castle0")["tail"] == 0.0
+    for default in (0.0, 0.5):
+        assert dialled.ranker.fusion.dial is not None
+        fusion = replace(dialled.ranker.fusion, dial=replace(dialled.ranker.fusion.dial, default=default))
+        predictor = replace(dialled, ranker=replace(dialled.ranker, fusion=fusion))
+        running.server.models.current = replace(running.server.models.current, predictor=predictor)
+        assert running.ask(text="castle0")["tail"] == default, "the model's own, if a question names none"
     moved = [label["dial"] for label in running.ask(text="castle0", k=10, tail=1.0)["answers"][0]]
     assert max(moved) > 0
 
@@ -145,6 +150,7 @@ def test_a_model_without_a_dial_has_no_probabilities_and_takes_no_bound_on_them(
         assert running.ask(text="castle0", k=1, **{name: 0})["answers"][0][0]["probability"] is None
         refused = running.refused(422, f"{name} 0.5 for a model without a dial", text="castle0", **{name: 0.5})
         assert refused["do"] == f"leave {name} out"
+    assert running.ask(text="castle0")["tail"] == 0, "labels by their scores, as at position 0"
     assert running.client.get("/ready").json()["probabilities"] is False
 
 

@@ -23,9 +23,9 @@ from xc_core.metrics.confusions import Confusion
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.ranking import per_document, without
 from xc_core.metrics.report import in_bins
-from xc_core.shapes import Shortlist
+from xc_core.shapes import PAD_ID, Shortlist
 from xc_core.stages import evaluation
-from xc_core.stages.evaluation import _label_shift_note, _measure_blocks
+from xc_core.stages.evaluation import _label_shift_note, _learnt_from, _measure_blocks, _no_label_note
 
 DOCUMENTS, LABELS, CANDIDATES = 23, 300, 150
 
@@ -125,3 +125,26 @@ def test_a_fusion_that_was_fitted_on_labels_of_another_kind_is_noted(
     note = _label_shift_note(corpus)  # type: ignore[arg-type]
     assert ("67% of the true labels of test documents have no train document, but only 0%" in note) == noted
     assert ("fusion.rule=sum" in note) == noted
+
+
+@pytest.mark.parametrize("learns", [True, False])
+@pytest.mark.parametrize("held_out", [0, 3])
+def test_a_fusion_is_fitted_if_its_rule_learns_and_there_are_documents_for_it(learns: bool, held_out: int) -> None:
+    sizes = {TRAIN: 5, VALIDATION: held_out}
+    corpus: Any = SimpleNamespace(
+        rows=lambda split: np.arange(sizes[split]), num_labels=2, published_rows=lambda: np.arange(5 + held_out)
+    )
+    trained: Any = SimpleNamespace(history={}, rows_LD=None)
+    tables: Any = SimpleNamespace(history={}, folds=[SimpleNamespace(refit=True)])
+    fusion: Any = SimpleNamespace(rule=SimpleNamespace(learns=learns), turns=False, instead="")
+    found = _learnt_from(corpus, trained, tables, fusion, ())
+    assert found.fitted == (learns and held_out > 0)
+    assert found.fitted_on == (5, held_out)
+
+
+def test_documents_without_a_predicted_label_are_counted() -> None:
+    ids = np.array([[3, PAD_ID], [PAD_ID, PAD_ID], [1, 2], [PAD_ID, PAD_ID]], np.int32)
+    scores = np.where(ids == PAD_ID, -np.inf, 1.0).astype(np.float32)
+    note = _no_label_note(Shortlist(ids, scores))
+    assert note.startswith("2 of 4 test documents (50.0%) have no predicted label; ")
+    assert _no_label_note(Shortlist(ids[::2], scores[::2])) == ""

@@ -15,7 +15,7 @@ from tests.train.conftest import train
 from xc_core.classifiers import LabelTable, TableConfig, dropped, gradient_error
 from xc_core.encoders import EncoderConfig, build_encoder, embed_rows, encode_rows
 from xc_core.losses import AugmentReduce, Bce, DecoupledSoftmax, Loss
-from xc_core.sampling import All, Importance, Mined, Negatives, Random
+from xc_core.sampling import All, Clustered, Importance, Mined, Negatives, Order, Random
 from xc_core.seeds import generator, torch_generator
 from xc_core.train import encoder as encoder_module
 from xc_core.train import heads as heads_module
@@ -60,11 +60,12 @@ def joint(small: Any) -> Make:
         data: EncoderData | None = None,
         cache: bool = False,
         dropout: float = 0.0,
+        order: Order | None = None,
     ) -> EncoderTask:
         searched = "texts" if share else "rows"
         settings = EncoderSettings(
             encoder=EncoderConfig(name="bag", width=16, precision="fp32", heads=heads),
-            order=Random(batch_size=8),
+            order=order or Random(batch_size=8),
             negatives=negatives or Mined(positives=1, share=True, hard=1, search=2, search_in=searched),
             scorer=scorer_of(share, loss, table or TableConfig(lr=0.05), cache=cache, dropout=dropout),
             loss=text_loss if share else loss,
@@ -283,6 +284,28 @@ def test_a_crash_does_not_change_the_result(
     assert fit(second, plan, Checkpoints(tmp_path / "run", "x")).losses == expected
     for name, value in whole.tensors().items():
         assert torch.equal(second.tensors()[name], value), name
+
+
+def test_with_two_heads_theorem_1_is_measured_on_the_one_of_label_texts(
+    joint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters, given = Clustered(batch_size=8, size=4, refresh_every=1, warmup_epochs=1), list[Any]()
+    task = joint(heads=2, order=clusters)
+    train(task, tmp_path, epochs=1)
+    for name in ("theorem1", "missed_by_pools"):
+        real = getattr(encoder_module, name)
+        monkeypatch.setattr(
+            encoder_module,
+            name,
+            lambda both, *rest, real=real, **named: given.append(both) or real(both, *rest, **named),
+        )
+    task.start_epoch(1)
+    by_text, by_row = (head.numpy() for head in task.encoder.views(torch.from_numpy(task.documents.numpy())))
+    assert len(given) == 2
+    for docs, labels in given:
+        np.testing.assert_allclose(docs[:], by_text, rtol=1e-6)
+        assert not np.allclose(docs[:], by_row)
+        assert np.array_equal(labels, task.texts.numpy())
 
 
 def test_each_search_logs_the_error_of_the_gradients_of_documents_batch_and_rows(

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from xc_core import progress
+from xc_core import artifacts, progress
 from xc_core.classifiers import LabelTable, schedule
 from xc_core.devices import Device
 from xc_core.distributed import World
@@ -374,6 +374,31 @@ def test_one_batch_with_a_negative_is_enough(tmp_path: Path) -> None:
     fit(Late(), plan(1.0), Checkpoints(tmp_path / "all", "x"))
     with pytest.raises(ConfigError, match="found 3 batches of walk"):
         fit(Late(), plan(0.75), Checkpoints(tmp_path / "cut", "x"))
+
+
+@pytest.mark.parametrize(("seconds", "beside"), [(-1.0, False), (0.0, True)])
+def test_checkpoints_after_every_step_are_written_before_the_next_one_others_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, beside: bool
+) -> None:
+    found: list[bool] = []
+    save = Checkpoints.save
+
+    def spy(self: Checkpoints, *given: Any, beside: bool) -> None:
+        found.append(beside)
+        save(self, *given, beside=beside)
+
+    monkeypatch.setattr(Checkpoints, "save", spy)
+    fit(Walk(), plan(1, seconds), Checkpoints(tmp_path / "run", "x"))
+    assert set(found) == {beside}
+
+
+def test_a_training_that_fails_ends_its_checkpoint_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint is written beside the training, and takes longer than it."""
+    building = artifacts.building
+    monkeypatch.setattr(artifacts, "building", lambda *given, **named: (time.sleep(0.5), building(*given, **named))[1])
+    with pytest.raises(CrashError):
+        fit(Walk(crash_at=1), plan(1, 0.0), Checkpoints(tmp_path / "run", "x"))
+    assert Checkpoints(tmp_path / "run", "x").restore(Walk())[0].step == 1
 
 
 def test_free_memory_is_returned_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import torch
 from tests.card import CARD, CardTensor, MixedError, WaitError, unread
 from tests.train.steps import DRAWN, RECIPES, STEPS, m1, m4, take_steps, tiny_bert
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
-from xc_core.classifiers.storage import stochastic
 from xc_core.devices import CPU, put
 from xc_core.distributed import World
 from xc_core.losses import PLAIN, Bce, Sampled, Stateless
@@ -207,26 +205,6 @@ def test_vectors_are_copied_from_a_card_only_if_a_refresh_reads_them(
     assert len(read) == copies
 
 
-def test_a_table_moves_with_all_of_its_state() -> None:
-    rows_LD, moved = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.arange(1, 4)
-    table, stays = (LabelTable(rows_LD, TableConfig(lr=0.1)) for _ in range(2))
-    for each in (table, stays):
-        each.gather(moved)
-        each.update(moved, torch.ones(3, 3), 1.0)
-    table.to(CARD.torch)
-    table.update(put(moved.numpy(), CARD.torch), put(np.ones((3, 3), np.float32), CARD.torch), 1.0)
-    stays.update(moved, torch.ones(3, 3), 1.0)
-    assert isinstance(table.gather(put(moved.numpy(), CARD.torch)), CardTensor)
-    assert all(torch.equal(value, stays.tensors()[name]) for name, value in on_processor(table.tensors()).items())
-    assert table.changed(since_start=False).cpu().tolist() == [False, True, True, True, False, False]
-
-
-def test_a_mapped_table_stays_on_the_processor(tmp_path: Path) -> None:
-    table = LabelTable(torch.ones(4, 2), TableConfig(storage="mapped"), folder=tmp_path, device=CARD.torch)
-    table.to(CARD.torch)
-    assert table.rows_LD.is_cpu and table.state.square_L.is_cpu
-
-
 def test_a_checkpoint_on_a_card_is_read_again(tmp_path: Path) -> None:
     """Rows, optimiser and bias; the steps after it are those of a training that was not interrupted."""
     whole, cut, again = (m4(CARD, bias=0.1) for _ in range(3))
@@ -263,22 +241,6 @@ def test_m4_on_drawn_labels_waits_for_nothing_learns_and_resumes_on_a_card_as_on
         assert second[0] == pytest.approx(second[1], rel=1e-5), "as if it had not been interrupted"
         losses.append(first + second[0])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-
-
-@pytest.mark.parametrize("optimiser", ["rmsprop", "adagrad", "sgd"])
-def test_a_label_without_a_gradient_keeps_row_mean_square_and_steps(optimiser: str) -> None:
-    tables = []
-    for device in (CARD, CPU):
-        rows_LD = torch.arange(20.0).reshape(5, 4)
-        table = LabelTable(
-            put(rows_LD.numpy(), device.torch), TableConfig(lr=0.1, weight_decay=0.5, optimiser=optimiser)
-        )
-        for moved in ([1.0, 0.0, 2.0], [0.0, 0.0, 1.0]):
-            gradient_UD = np.outer(moved, np.ones(4)).astype(np.float32)
-            table.update(put(np.array([0, 2, 3]), device.torch), put(gradient_UD, device.torch), 1.0)
-        tables.append(on_processor(table.tensors()))
-    assert tables[0]["steps"].tolist() == [1, 0, 0, 2, 0]
-    assert all(torch.equal(value, tables[1][name]) for name, value in tables[0].items())
 
 
 def test_documents_without_positives_change_nothing(small: Any) -> None:
@@ -335,14 +297,3 @@ def test_attention_on_a_card_is_fused_and_equal() -> None:
         found = encoder(*given)
         found.sum().backward()
     torch.testing.assert_close(found.detach().cpu(), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.usefixtures("fake_card")
-def test_a_card_rounds_without_bias_and_otherwise_in_each_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xc_core.classifiers.storage.torch_generator", lambda *place, device: torch_generator(*place))
-    rows_UD = put(np.full((400, 250), 1.001, np.float32), CARD.torch)
-    found = stochastic(rows_UD, 0, 1).cpu()
-    error = abs(float(found.double().mean()) - float(np.float32(1.001)))
-    assert error <= 4 * 2**-7 / math.sqrt(found.numel())
-    assert torch.equal(found, stochastic(rows_UD, 0, 1).cpu())
-    assert not torch.equal(found, stochastic(rows_UD, 0, 2).cpu())

@@ -1,30 +1,12 @@
-"""The optimiser of an encoder is AdamW with clipping and a schedule, which rises and then falls to zero."""
+"""The optimiser of an encoder is AdamW with clipping."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
-from xc_core.classifiers import schedule
 from xc_core.train.optim import EncoderOptimizer, OptimConfig
-
-
-@pytest.mark.parametrize(
-    ("done", "warmup", "expected"),
-    [(0, 0.1, 0), (0.05, 0.1, 0.5), (0.1, 0.1, 1), (0.55, 0.1, 0.5), (1, 0.1, 0), (0, 0, 1), (0.25, 0, 0.75)],
-)
-def test_the_schedule_has_these_values(done: float, warmup: float, expected: float) -> None:
-    assert schedule(done, warmup) == pytest.approx(expected)
-
-
-@given(st.floats(0, 1), st.floats(0, 0.99))
-@settings(deadline=None, max_examples=60)
-def test_the_schedule_stays_within_0_and_1(done: float, warmup: float) -> None:
-    assert 0 <= schedule(done, warmup) <= 1
-    assert schedule(1.1, warmup) == 0
 
 
 def model() -> nn.Sequential:

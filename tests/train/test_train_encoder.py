@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tests.train.conftest import Broken, train
 from xc_core.canonical import canonical
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, Passes, build_encoder, embed_rows, encode_passes
 from xc_core.errors import DivergedError
@@ -127,13 +128,19 @@ def test_a_refresh_sees_the_bank_and_encodes_nothing(
 def test_theorem_1_leaves_out_labels_that_no_batch_has_drawn(
     encoder_task: Make, small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their vectors in the bank are zero, so they would count as distant positives. The last label has no document."""
-    task = encoder_task(data=replace(small.data(), truth=small.truth.only(np.arange(5) < 4)))
+    """Their vectors in the bank are zero, so they would count as distant positives.
+
+    The first label has one document, the last has none.
+    """
+    docs, labels = small.truth.only(np.arange(5) < 4).pairs()
+    kept = (labels > 0) | (docs == docs[labels == 0][0])
+    truth = LabelMatrix.from_pairs(docs[kept], labels[kept], (len(small.truth), 5))
+    task = encoder_task(data=replace(small.data(), truth=truth))
     train(task, tmp_path / "run", epochs=1)
     monkeypatch.setattr(encoder_module, "RADIUS", 1.3)
     task.texts.numpy()[:3] = 0
     seen = np.any(task.texts.numpy(), axis=1)
-    assert (task.data.truth.frequency_L()[:3] > 0).all()
+    assert (task.data.truth.frequency_L()[:3] > 0).all() and task.data.truth.frequency_L()[0] == 1
     figures = task.start_epoch(1)
     pairs = [(i, x) for i, x in zip(*task.data.truth.pairs(), strict=True) if seen[x]]
     far = [math.dist(task.documents.numpy()[i], task.texts.numpy()[x]) > 1.3 for i, x in pairs]
