@@ -11,6 +11,7 @@ from assets.database import unmade
 from assets.mlflow_errors import if_there
 from assets.mlflow_internals import delete_files
 from assets.release import versions
+from assets.release.aliases import PREVIOUS
 from assets.release.ancestry import losing_history
 from assets.release.client import client_of
 from assets.release.moved import moved_files
@@ -55,20 +56,30 @@ class _Registered:
               help="Delete this registered version; may be given several times.")  # fmt: skip
 @click.option("--keep", type=click.IntRange(min=1), default=None, metavar="N",
               help="Delete all registered versions but the newest N and those in use.")  # fmt: skip
+@click.option("--even-previous", is_flag=True,
+              help="With --version: also the previous champion, and those that the gate compares with.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Delete. Without it, the command shows what it would delete.")
-def delete(dataset: str, recipes: tuple[str, ...], numbers: tuple[int, ...], keep: int | None, yes: bool) -> None:
+def delete(
+    dataset: str, recipes: tuple[str, ...], numbers: tuple[int, ...], keep: int | None, even_previous: bool, yes: bool
+) -> None:
     """Delete experiments, registered versions or, if none of them is named, a whole dataset.
 
     An experiment has an entry in params.yaml, stages in dvc.lock, and files; a dataset has all of its experiments and
     its raw files too. Their registered versions stay, so a champion still answers. --version and --keep delete packed
     models that are registered in MLflow, but none that is in use: champion, previous champion, challenger, and those
-    that the gate compares with. If the dataset was deleted, --version deletes these too.
+    that the gate compares with. If the dataset was deleted, --version deletes these too; so does
+    --even-previous, for all but champion and challenger: after xc forget they may hold what was forgotten. Then there
+    is no version for xc rollback.
     """
     workspace = Workspace.find()
     if bool(recipes) + bool(numbers) + (keep is not None) > 1:
         raise UsageError("several of --recipe, --version and --keep", expected="one of them", do="drop the others")
+    if even_previous and not numbers:
+        raise UsageError(
+            "--even-previous without --version", expected="versions to delete", do="name them by --version"
+        )
     if numbers or keep is not None:
-        _delete_versions(workspace, dataset, list(dict.fromkeys(numbers)), keep, yes=yes)
+        _delete_versions(workspace, dataset, list(dict.fromkeys(numbers)), keep, even_previous=even_previous, yes=yes)
     else:
         _delete_files(workspace, dataset, recipes, yes=yes)
 
@@ -98,7 +109,9 @@ def _deletion_lines(workspace: Workspace, deletion: Deletion) -> list[str]:
     return [f"{' with '.join(subjects)}:", *path_lines(workspace, deletion.paths)]
 
 
-def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], keep: int | None, *, yes: bool) -> None:
+def _delete_versions(
+    workspace: Workspace, dataset: str, numbers: list[int], keep: int | None, *, even_previous: bool, yes: bool
+) -> None:
     from assets.release.candidate import moving, registering
 
     name = versions.model_name(checked_name("dataset", dataset))
@@ -111,7 +124,7 @@ def _delete_versions(workspace: Workspace, dataset: str, numbers: list[int], kee
     ):
         registered = {int(version.version): version for version in client.search_model_versions(f"name = '{name}'")}
         in_project = keep is not None or dataset in workspace.params.datasets()
-        in_use = _in_use(client, name) if in_project else {}
+        in_use = _in_use(client, name, even_previous=even_previous) if in_project else {}
         if keep is not None:
             numbers = [number for number in sorted(registered)[:-keep] if number not in in_use]
         found = {}
@@ -167,13 +180,19 @@ def _left_over(workspace: Workspace) -> str:
     )
 
 
-def _in_use(client: Any, name: str) -> dict[int, str]:
-    """Return the versions that must stay, with the reason: those with an alias, and the best so far of these."""
+def _in_use(client: Any, name: str, *, even_previous: bool) -> dict[int, str]:
+    """Return the versions that must stay, with the reason: those with an alias, and the best so far of these.
+
+    With ``even_previous`` only those with another alias than that of the previous champion.
+    """
     from assets.release.best import best_digests
 
     aliases: dict[str, Any] = {}
     with if_there():
         aliases = client.get_registered_model(name).aliases
+    if even_previous:
+        others = {alias: number for alias, number in aliases.items() if alias != PREVIOUS}
+        return {int(number): f"has the alias {alias}" for alias, number in sorted(others.items())}
     reasons: dict[int, str] = {}
     for number in aliases.values():
         with if_there():  # an alias may outlive its version
@@ -190,7 +209,8 @@ def _check_deletable(workspace: Workspace, registered: _Registered, used: dict[i
         raise RefusedError(
             f"version {number}, which {used[number]}; nothing was deleted",
             expected="versions that are not in use",
-            do="choose others; xc promote and xc rollback move champion, previous and challenger, MLflow other aliases",
+            do="choose others; xc promote and xc rollback move champion, previous and challenger, MLflow others; "
+            "--even-previous lets go the previous champion and those that the gate compares with",
         )
     folder = local_folder(registered.place) if registered.place else None
     if root is not None and folder is not None and folder.exists() and not folder.is_relative_to(root):
@@ -232,4 +252,7 @@ def _delete_version(client: Any, registered: _Registered, others: list[Any]) -> 
     if version.run_id not in {other.run_id for other in others}:
         with if_there():
             client.delete_run(version.run_id)
+    aliases = client.get_registered_model(version.name).aliases
+    for alias in [alias for alias, number in aliases.items() if str(number) == str(version.version)]:
+        client.delete_registered_model_alias(version.name, alias)
     client.delete_model_version(version.name, version.version)

@@ -211,6 +211,17 @@ def numbers(versions: Registry) -> list[int]:
     return sorted(int(version.version) for version in found)
 
 
+def test_earlier_champions_are_deleted_if_asked_for(xc: Xc, declared: Registry) -> None:
+    """After xc forget they may hold what was forgotten, and one rollback made it the champion again."""
+    asked = ("delete", "--dataset", declared.dataset, "--even-previous")
+    xc(*asked, "--version", 4, "--yes").refused(77, "version 4, which has the alias champion", "others")
+    xc(*asked, "--keep", 1).refused(64, "--even-previous without --version", "--version")
+    done = xc(*asked, "--version", 2, "--version", 3, "--yes")
+    assert (done.code, numbers(declared)) == (0, [1, 4, 5])
+    assert declared.aliases() == {"champion": 4, "challenger": 4}
+    xc("rollback", "--dataset", declared.dataset).refused(66, "no previous champion", "")
+
+
 def test_versions_that_are_in_use_stay(xc: Xc, declared: Registry) -> None:
     asked = ("delete", "--dataset", declared.dataset)
     assert declared.aliases() == {"champion": 4, "challenger": 4, "previous": 2}
