@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -118,6 +119,15 @@ def test_a_refusal_by_the_gate_is_reported(
     (text,) = webhook.texts
     assert text.startswith(f"{job or 'model'} of toy|ngame (run ")
     assert text.endswith("succeeded, but: check gate of model failed: P@5 is 6.5 below the champion")
+
+
+def test_a_login_is_hidden_also_where_an_alert_is_cut() -> None:
+    """Cut first, the end of the address that makes it one would be gone."""
+    logged: list[str] = []
+    context: Any = SimpleNamespace(log=SimpleNamespace(error=logged.append))
+    alerts.alert(context, "x" * (alerts._MAX_CHARACTERS - 18) + " http://me:hunter22@example.org/runs")
+    assert len(logged[0]) <= alerts._MAX_CHARACTERS
+    assert logged[0].startswith("xxx") and "hunter" not in logged[0]
 
 
 @pytest.mark.parametrize("trouble", ["refused", "closed", "no address", "moved"])

@@ -24,7 +24,7 @@ from xc_core.serve import server as server_module
 from xc_core.serve.guard import Guard
 from xc_core.serve.limits import Limits
 from xc_core.serve.meters import Meters
-from xc_core.serve.questions import _nearest, parsed
+from xc_core.serve.questions import _nearest, parsed, question
 from xc_core.serve.server import Address
 
 
@@ -47,6 +47,23 @@ def test_several_texts_come_back_in_their_order(running: Running) -> None:
     content = running.ask(texts=list(TOPICS), k=1, why=False)
     assert [answer[0]["title"] for answer in content["answers"]] == list(TOPICS)
     assert all(set(answer[0]) == {"uid", "title", "score", "probability"} for answer in content["answers"])
+
+
+def test_a_question_may_have_as_many_texts_and_labels_as_the_limits_say(running: Running) -> None:
+    served = running.server.models.current
+    uids = list(served.ids)[:3]
+
+    def asks(limits: Limits, **fields: Any) -> None:
+        question(parsed(json.dumps(fields).encode()), served, limits)
+
+    for limits in (Limits(texts=3, queue=9), Limits(texts=9, queue=3)):
+        asks(limits, texts=["a"] * 3)
+        with pytest.raises(UsageError, match="4 texts"):
+            asks(limits, texts=["a"] * 4)
+    for name in ("only", "exclude"):
+        asks(Limits(filter_labels=2), text="a", **{name: uids[:2]})
+        with pytest.raises(UsageError, match=f"3 labels in {name}"):
+            asks(Limits(filter_labels=2), text="a", **{name: uids})
 
 
 def test_a_least_probability_leaves_out_the_other_labels(running: Running) -> None:
