@@ -59,12 +59,9 @@ def _mlflow(root: Path, dataset: str) -> list[Place]:
     name = model_name(dataset)
     versions, runs = f"the registered versions of {name}", f"the runs of each experiment {name}, {name} (2) and so on"
     collect = "then run `mlflow gc` (docs/runbook.md#old-versions)"
-    stores = [
-        Place(
-            f"MLflow at {settings.shown}",
-            f"delete {versions} with their models (xc delete --version N --even-previous), and {runs}, {collect}",
-        )
-    ]
+    command = f"xc delete --dataset {dataset} --version N --even-previous --yes"
+    do = f"delete {versions} with their models ({command}), and {runs}, {collect}"
+    stores = [Place(f"MLflow at {settings.shown}", do)]
     if settings.registry != settings.uri:
         shown, copies = hide_secrets(settings.registry), "and its own copies of their files, if it keeps any"
         stores = [

@@ -67,9 +67,10 @@ def delete(
     An experiment has an entry in params.yaml, stages in dvc.lock, and files; a dataset has all of its experiments and
     its raw files too. Their registered versions stay, so a champion still answers. --version and --keep delete packed
     models that are registered in MLflow, but none that is in use: champion, previous champion, challenger, and those
-    that the gate compares with. If the dataset was deleted, --version deletes these too; so does
-    --even-previous, for all but champion and challenger: after xc forget they may hold what was forgotten. Then there
-    is no version for xc rollback.
+    that the gate compares with. If the dataset was deleted, --version deletes these too.
+
+    With --even-previous, --version also deletes the previous champion and those that the gate compares with, which may
+    hold what xc forget removed. xc rollback has no version to return to then.
     """
     workspace = Workspace.find()
     if bool(recipes) + bool(numbers) + (keep is not None) > 1:
@@ -190,16 +191,14 @@ def _in_use(client: Any, name: str, *, even_previous: bool) -> dict[int, str]:
     aliases: dict[str, Any] = {}
     with if_there():
         aliases = client.get_registered_model(name).aliases
-    if even_previous:
-        others = {alias: number for alias, number in aliases.items() if alias != PREVIOUS}
-        return {int(number): f"has the alias {alias}" for alias, number in sorted(others.items())}
     reasons: dict[int, str] = {}
-    for number in aliases.values():
+    for number in () if even_previous else aliases.values():
         with if_there():  # an alias may outlive its version
             for digest in best_digests(client.get_model_version(name, str(number))):
                 if best := versions.versions_of(client, name, digest):  # repaired ones are there more than once
                     reasons[int(versions.measured_one(best).version)] = "is one that the gate compares with"
-    return reasons | {int(number): f"has the alias {alias}" for alias, number in sorted(aliases.items())}
+    kept = sorted((alias, number) for alias, number in aliases.items() if not (even_previous and alias == PREVIOUS))
+    return reasons | {int(number): f"has the alias {alias}" for alias, number in kept}
 
 
 def _check_deletable(workspace: Workspace, registered: _Registered, used: dict[int, str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from xc_core.data.labels import ragged_positions
 from xc_core.scores.forest import Forest
 from xc_core.shapes import F32, F64, I32, I64, PAD_ID, Array, Shortlist
 
@@ -115,7 +116,7 @@ def _margins(forest: Forest, texts: _Texts, row_S: I64, node_S: I32) -> F32:
     """Return the margins of the children of nodes, of which equal ones follow one another (S x the most of any)."""
     sizes_S = texts.sizes_N[row_S]
     ends_S = np.cumsum(sizes_S)
-    pair_P = np.repeat(texts.starts_N[row_S] - (ends_S - sizes_S), sizes_S) + np.arange(ends_S[-1])
+    pair_P = ragged_positions(texts.starts_N[row_S], sizes_S)
     terms_P = texts.terms[pair_P]
     rows_P = np.empty(len(pair_P), np.int64)  # of weights
     last = np.append(np.flatnonzero(node_S[1:] != node_S[:-1]), len(node_S) - 1)
