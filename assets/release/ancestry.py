@@ -207,7 +207,6 @@ def _nearest(record: Lineage, newest_first: Sequence[Lineage], steps: int) -> Li
 def _has_earlier(found: Lineage, record: Lineage, stage: str, steps: int) -> bool:
     """Return True if a version has the artefact of which ``record`` kept parts, so many steps before it."""
     earlier = record.kept[stage]
-    accepted = [*earlier, record.artefacts[stage]["digest"]] if stage == TOKENS else earlier[-steps:][:1]
-    if len(earlier) < steps and stage != TOKENS:
-        return False
+    newest_first = earlier[::-1]
+    accepted = [*earlier, record.artefacts[stage]["digest"]] if stage == TOKENS else newest_first[steps - 1 : steps]
     return found.recipe == record.recipe and found.artefacts.get(stage, {}).get("digest") in accepted
