@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Ended, Xc
-from tests.conftest import ToyWorld
+from tests.conftest import ToyWorld, write_json
 from tests.data.worlds import files_of
 from xc_core import artifacts
 from xc_core.chain import Workspace, recut_corpus
 from xc_core.cli import ingest as module
+from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import ingest as read
 from xc_core.stages import corpus as corpus_stage
 
@@ -121,6 +122,42 @@ def test_groups_are_used_if_there_are_any(xc: Xc, fresh: Workspace, tmp_path: Pa
     assert split_facts(fresh) == {
         "by": "group", "given": False, "grouped": 400, "families": 100, "documents": 400, "largest": 4
     }  # fmt: skip
+
+
+def timed_world(first_test: int) -> ToyWorld:
+    """Return a world with groups: train documents are of the days 0 to 399, test documents begin on ``first_test``."""
+    world = grouped_world()
+    for rows, first in ((world.train, 0), (world.test, first_test)):
+        for number, row in enumerate(rows):
+            row["time"] = str(first + number)
+    return world
+
+
+def test_the_last_documents_are_held_out_if_test_documents_are_later(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    world = timed_world(400)
+    ended = ingest(xc, world.write(tmp_path / "drop"))
+    assert "splitting again with --split time: the last documents are held out" in ended.err
+    assert recorded(fresh) == {"split": "time"}
+    assert split_facts(fresh) == {"by": "time", "given": False, "grouped": 400, "timed": True, "later_tests": 1.0}
+    corpus = fresh.open(Corpus, "new")
+    assert corpus.uids(corpus.rows("validation")) == [row["uid"] for row in world.train[-40:]]
+
+
+@pytest.mark.parametrize(("first", "split"), [(354, "time"), (353, "group")])
+def test_nine_tenths_of_the_test_documents_have_to_be_later(
+    xc: Xc, fresh: Workspace, tmp_path: Path, first: int, split: str
+) -> None:
+    """They are 60; later is what is later than day 359."""
+    ingest(xc, timed_world(first).write(tmp_path / "drop"))
+    assert split_facts(fresh)["by"] == split
+
+
+def test_beside_a_validation_file_times_choose_nothing(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    world = timed_world(400)
+    folder = world.write(tmp_path / "drop")
+    write_json(folder / "val.json", [world.train[-1] | {"uid": "V"}])
+    ingest(xc, folder)
+    assert split_facts(fresh)["by"] == "group"
 
 
 def test_otherwise_the_uid_decides_as_before(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:

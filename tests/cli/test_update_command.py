@@ -27,7 +27,8 @@ from xc_core.cli import doctor
 from xc_core.cli.ingest import place
 from xc_core.data.formats import text_uid
 from xc_core.data.ingest import IngestConfig
-from xc_core.data.merge import NewDocuments, Tables
+from xc_core.data.merge import Tables
+from xc_core.data.new_documents import NewDocuments
 from xc_core.errors import BusyError, DataError
 from xc_core.lifecycle.arrival import scratch
 from xc_core.lifecycle.forget import forget
@@ -366,7 +367,7 @@ def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path
         [("n1", f"{text} x", "train", "G"), ("n2", "unlike all others", "train", "H"), ("n3", "t", "test", "")]
     )
     placed = {
-        by: NewDocuments(by, 0.0, tmp_path / by).placed(old, new)["split"].to_list()
+        by: NewDocuments(by, 0.0, 0.0, tmp_path / by).placed(old, new)["split"].to_list()
         for by in ("group", "family", "uid")
     }
     assert placed == {
@@ -374,10 +375,13 @@ def test_a_new_document_goes_where_its_group_or_its_near_duplicates_are(tmp_path
         "family": ["validation", "train", "test"],
         "uid": ["train", "train", "test"],
     }
-    assert NewDocuments("uid", 1.0, tmp_path / "x").placed(old, new)["split"].to_list() == ["validation"] * 2 + ["test"]
+    assert NewDocuments("uid", 1.0, 0.0, tmp_path / "x").placed(old, new)["split"].to_list() == ["validation"] * 2 + [
+        "test"
+    ]
     named = old.with_columns(family=pl.when(pl.col("uid") == "b").then(pl.lit("z")).otherwise(pl.lit("")))
     assert [
-        NewDocuments("family", 0.0, tmp_path / "y").placed(there, new)["family"].to_list() for there in (old, named)
+        NewDocuments("family", 0.0, 0.0, tmp_path / "y").placed(there, new)["family"].to_list()
+        for there in (old, named)
     ] == [["b", "n2", ""], ["z", "n2", ""]], "a family keeps its name also if the document of this name has gone"
 
 

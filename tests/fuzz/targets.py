@@ -23,6 +23,7 @@ from xc_core.data.document_file import read_documents
 from xc_core.data.filters import given_pairs
 from xc_core.data.formats import ReadOptions, open_source
 from xc_core.data.formats.texts import blocks_of
+from xc_core.data.formats.times import moments
 from xc_core.data.label_file import read_labels
 from xc_core.data.tokenizer import TextTokenizer
 from xc_core.recipes import find_recipe
@@ -103,6 +104,14 @@ SETTINGS = (
 QUESTION = {"text": "a", "texts": None, "k": 2, "tail": 0.5, "exclude": ["L1"], "only": ["L0", "L2"], "why": True}
 
 
+TIMES = (b"2026-11-30", b"2026-11-30T08:15:00.25+02:00", b"-17.5e3", b"2026-W49-1")
+
+
+def _time(data: bytes) -> None:
+    (moment,) = moments(["a"], [data.decode("utf-8", "replace")])
+    assert np.isfinite(moment)
+
+
 def _params(root: Path) -> Callable[[], object]:
     params = Workspace(root).params
 
@@ -138,6 +147,7 @@ def targets(root: Path, client: served.Client) -> list[Target]:
         _layout(root, "csv", "train.csv", mutate.bytes_changed, 10, "tabular"),
         _layout(root, "tsv", "train.tsv", mutate.bytes_changed, 5, "tabular"),
         _layout(root, "jsonl", "train.jsonl", mutate.json_changed, 10, "tabular"),
+        Target("times", "layouts", TIMES, mutate.bytes_changed, _time),
     ]
     project, filters = root / "project", root / "filters"
     for folder in (project, filters):

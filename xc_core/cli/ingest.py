@@ -34,6 +34,8 @@ from xc_core.visible import counted
 
 _DEFAULT = IngestConfig()
 _AUTO: Final = "auto"
+_LATER: Final = 0.9
+"""Share of the test documents from which on they count as later than the train documents."""
 
 
 @click.command(short_help="Check a folder of text and make it a dataset.")
@@ -52,9 +54,10 @@ _AUTO: Final = "auto"
               help="Share of the train rows that no stage learns from, by a hash: the gate compares models on them. "
                    "0: on test rows.")  # fmt: skip
 @click.option("--split", type=click.Choice((_AUTO, *BY)), default=_AUTO, show_default=True,
-              help="What is held out as a whole: a document (uid), a group (column group), a family (near-duplicates). "
-                   "auto: as before; for a new dataset group, if there are groups, family, if validation would "
-                   "otherwise be nearer to train than test is, or uid.")  # fmt: skip
+              help="What is held out as a whole: a document (uid), a group (column group), a family (near-duplicates), "
+                   "or the last documents (time). auto: as before; for a new dataset time, if test documents are "
+                   "later ones, group, if there are groups, family, if validation would otherwise be nearer to train "
+                   "than test is, or uid.")  # fmt: skip
 @click.option("--test-fraction", type=Number(), default=_DEFAULT.test_fraction, show_default=True,
               help="Share of the rows split off as test if a folder of tables has no test file.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
@@ -127,9 +130,12 @@ def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
 
 def _split_for(facts: dict[str, Any]) -> str:
     """Return the best split for a corpus, given the facts of its split by uid. It depends on texts, never on labels."""
-    if facts["split"]["grouped"]:
+    split = facts["split"]
+    if split.get("later_tests", 0.0) >= _LATER and not split["given"]:
+        return "time"
+    if split["grouped"]:
         return "group"
-    return "family" if facts["nearness"].get("nearer") and not facts["split"]["given"] else "uid"
+    return "family" if facts["nearness"].get("nearer") and not split["given"] else "uid"
 
 
 def _split_by_data(staging: Workspace, dataset: str, config: IngestConfig, ran: Ran) -> tuple[Ran, IngestConfig]:
@@ -137,7 +143,8 @@ def _split_by_data(staging: Workspace, dataset: str, config: IngestConfig, ran: 
     split = _split_for(ran.facts)
     if split == config.split:
         return ran, config
-    report(f"ingest: splitting again with --split {split}: a {split} is held out as a whole")
+    what = "the last documents are held out" if split == "time" else f"a {split} is held out as a whole"
+    report(f"ingest: splitting again with --split {split}: {what}")
     report("ingest: the lines above are of the first split, those below of the second")
     config = dataclasses.replace(config, split=split)
     staging.params.declare_dataset(dataset, config)

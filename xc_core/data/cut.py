@@ -1,8 +1,9 @@
-"""Which train documents are held out for validation: by uid, by the column ``group``, or by near-duplicates of text.
+"""Which train documents are held out for validation: by uid, ``group``, near-duplicates of text, or ``time``.
 
 A family (a group, or near-duplicates) is held out whole. Its name, that of the group or the uid of its first document,
 decides by its hash. So a family stays in its split as long as it keeps its name. If the files name families of
-near-duplicates, as those of an update do, they are not searched again: another order of rows may give other names.
+near-duplicates, as those of an update do, they are not searched again: another order of rows may give other names. By
+time the last documents are held out.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import pyarrow.parquet as pq
 from xc_core.data.families import NearDuplicates
 from xc_core.data.formats import Block
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, digests, is_validation
+from xc_core.data.timeline import Timeline
 from xc_core.errors import DataError
 from xc_core.shapes import Array, Bool
 
-BY: Final = ("uid", "group", "family")
-"""What is held out as a whole: a document, a group, or near-duplicates of text."""
+BY: Final = ("uid", "group", "family", "time")
+"""What is held out as a whole: a document, a group, or near-duplicates of text; or the last documents."""
 FAMILIES: Final = "families.parquet"
 GROUP: Final = "group "
 """What the names of the families of groups begin with."""
@@ -32,18 +34,19 @@ SCHEMA: Final = pa.schema([("doc", pa.int64()), ("family", pa.string())])
 
 
 class Cut:
-    """Assigns splits block by block; ``finish`` moves families of near-duplicates, which are known at the end only.
+    """Assigns splits block by block; ``finish`` moves near-duplicates and the last documents, known at the end only.
 
     With a validation file (``given``), no train document is held out. Families then only keep the two halves of the
-    validation documents apart.
+    validation documents apart. ``accepted`` is the share of documents, by hash, that are for the acceptance set.
     """
 
-    def __init__(self, folder: Path, by: str, fraction: float, *, given: bool) -> None:
+    def __init__(self, folder: Path, by: str, fraction: float, *, given: bool, accepted: float = 0.0) -> None:
         self._folder, self._fraction, self._given = folder, fraction, given
         self._near_duplicates = NearDuplicates(folder / "near-duplicates") if by == "family" else None
         self._groups = pq.ParquetWriter(folder / FAMILIES, SCHEMA, compression="zstd") if by == "group" else None
         self._held_out: list[Bool] = [np.zeros(0, bool)]
         self._family_names: list[str] = []
+        self._timeline, self._accepted = Timeline(decides=by == "time" and not given), accepted
         self._documents = 0
         self.grouped = 0
         """Train and validation documents that have a group."""
@@ -54,6 +57,7 @@ class Cut:
 
         ``digest_N`` are the digests of the block's uids.
         """
+        self._timeline.add(block, split, digest_N)
         if split == TEST:
             return np.full(len(block), TEST)
         groups = block.groups or [""] * len(block)
@@ -85,6 +89,8 @@ class Cut:
         """Write ``families.parquet``; return the splits of train and validation documents if ``splits`` gave others."""
         if self._groups:
             self._groups.close()
+        if self._timeline.decides:
+            return np.where(self._timeline.last(self._fraction, self._accepted), VALIDATION, TRAIN)
         if not self._near_duplicates:
             return None
         held_N, uids = np.concatenate(self._held_out), self._uids()
@@ -123,9 +129,10 @@ class Cut:
     def facts(self) -> dict[str, Any]:
         """Return the number of families with at least two documents, of their documents, and of the largest one.
 
-        ``families_named`` is there if the files name families, which this split does not use.
+        ``families_named`` is there if the files name families, which this split does not use. Those of the times are
+        those of ``Timeline``.
         """
-        facts: dict[str, Any] = {"grouped": self.grouped, "given": self._given}
+        facts: dict[str, Any] = {"grouped": self.grouped, "given": self._given, **self._timeline.facts()}
         if self._names_unused:
             facts["families_named"] = True
         if (self._folder / FAMILIES).is_file():

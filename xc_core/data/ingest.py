@@ -42,10 +42,12 @@ class IngestConfig:
     layout: str = "auto"
     """Name of the layout, or "auto"."""
     validation_fraction: float = 0.1
-    """Share of the train rows held out for validation, chosen by a hash; not used if there is a validation file."""
+    """Share of the train rows held out for validation, chosen by a hash or by time; not used if there is a validation
+    file."""
     split: str = later("uid", was="uid")
     """What is held out as a whole: "uid": a document; "group": documents with the same value in the column group;
-    "family": near-duplicates of text. `xc ingest` sets it by the data (--split auto)."""
+    "family": near-duplicates of text; "time": the last documents by the column time. `xc ingest` sets it by the data
+    (--split auto)."""
     acceptance_fraction: float = later(0.0, was=0.0)
     """Share of the train rows that no stage learns from; the gate compares models on them. 0: the gate uses test
     documents."""
@@ -90,7 +92,7 @@ class IngestConfig:
             max_line_bytes=self.max_line_bytes,
             label_separator=self.label_separator,
             test_fraction=self.test_fraction,
-            test_by_group=self.split == "group",
+            test_by="uid" if self.split == "family" else self.split,
         )
 
 
@@ -106,7 +108,8 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
         options = replace(options, test_fraction=0.0, part=True)  # rows of its train file stay train rows
     layout, source = open_source(folder, config.layout, options)
     files = tuple(source.splits)
-    cut = Cut(build.path, config.split, config.validation_fraction, given=VALIDATION in files)
+    given, accepted = VALIDATION in files, config.acceptance_fraction
+    cut = Cut(build.path, config.split, config.validation_fraction, given=given, accepted=accepted)
     with _CorpusWriter(build.path, config, cut, splits_off=bool(source.splits_off)) as writer:
         for block in source.labels():
             writer.add_labels(block)

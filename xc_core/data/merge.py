@@ -16,14 +16,14 @@ import polars as pl
 
 from xc_core import artifacts
 from xc_core.data.corpus import Corpus
-from xc_core.data.cut import FAMILIES, GROUP, group_family
-from xc_core.data.families import NearDuplicates
+from xc_core.data.cut import FAMILIES, GROUP
 from xc_core.data.formats import Source, text_uid
 from xc_core.data.formats.xc_json import STEM
-from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION, digests, is_validation
+from xc_core.data.new_documents import NewDocuments
+from xc_core.data.splits import ACCEPTANCE, TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, preview
 
-_OPTIONAL: Final = {"group": "group", "family": "near_duplicate_of"}
+_OPTIONAL: Final = {"group": "group", "time": "time", "family": "near_duplicate_of"}
 """Columns that are left out of a line if they are empty, and their fields."""
 
 _JOINED: Final = pl.col("title") + " " + pl.col("content")
@@ -33,9 +33,9 @@ _TEXT: Final = _JOINED.str.normalize("NFC").str.replace_all(r"\s+", " ").str.str
 
 @dataclass(frozen=True)
 class Tables:
-    """A dataset: documents (uid, title, content, split, group, family), labels (uid, title, content), pairs (two uids).
+    """A dataset: documents (uid, title, content, split, group, family, time), labels (uid, title, content) and pairs.
 
-    ``family`` is the name of a document's family of near-duplicates, empty if it is its own uid.
+    Pairs are two uids. ``family`` is the name of a document's family of near-duplicates, empty if it is its own uid.
     """
 
     documents: pl.DataFrame
@@ -46,11 +46,12 @@ class Tables:
 
     @classmethod
     def of(cls, corpus: Corpus, source: Source | None = None) -> Tables:
-        """Read the tables of a corpus, and from its ``source`` the groups that it lacks: those of test, or all."""
+        """Read the tables of a corpus, and from its ``source`` what it lacks: times, and groups of test or of all."""
         texts = [pl.col(name).fill_null("") for name in ("title", "content")]
         labels = corpus.table("labels").with_columns(texts)
         documents = corpus.table("documents").with_columns(texts)
-        documents = documents.with_columns(_families(corpus, documents["uid"], source))
+        uids = documents["uid"]
+        documents = documents.with_columns(*_families(corpus, uids, source), _times(corpus, uids, source))
         pairs = [_by_uid(corpus.folder / f"{name}.parquet", documents, labels) for name in ("pairs", "filters")]
         return cls(documents, labels, *pairs)
 
@@ -58,20 +59,20 @@ class Tables:
         """Return the tables with the rows of ``update`` in place of those of the same uid, new ones at the end.
 
         A document of the update has the labels of the update. It keeps its family of near-duplicates and, if the update
-        names no group, its group. A label that the update only names (its text is its uid) keeps its text.
+        names none, its group and its time. A label that the update only names (its text is its uid) keeps its text.
         """
         new_documents = cut.placed(
             self.documents, update.documents.join(self.documents, on="uid", how="anti", maintain_order="left")
         )
-        group = pl.col("group").replace("", None)  # update leaves what is null
-        texts = update.documents.select("uid", "title", "content", group)
+        given = pl.col("group", "time").replace("", None)  # update leaves what is null
+        texts = update.documents.select("uid", "title", "content", given)
         named = (pl.col("title") == pl.col("uid")) & (pl.col("content") == "")
         labels = update.labels.join(self.labels, on="uid", how="anti", maintain_order="left")
         other_pairs = self.pairs.join(
             update.documents, left_on="doc", right_on="uid", how="anti", maintain_order="left"
         )
         return Tables(
-            pl.concat([self.documents.update(texts, on="uid"), new_documents]),
+            cut.by_time(pl.concat([self.documents.update(texts, on="uid"), new_documents]), new_documents["uid"]),
             pl.concat([self.labels.update(update.labels.filter(~named), on="uid"), labels]),
             pl.concat([other_pairs, update.pairs]),
             pl.concat([self.filters, update.filters]).unique(maintain_order=True),
@@ -211,49 +212,6 @@ class Tables:
             path.write_text("".join(f"{line}\n" for line in lines.to_series()), "utf-8")
 
 
-@dataclass(frozen=True)
-class NewDocuments:
-    """Decides the split of new documents of a train file, as an ingest does, but moves no document that is there."""
-
-    by: str
-    """What is held out as a whole: uid, group or family."""
-    fraction: float
-    """Share of new train documents, or families, for validation."""
-    folder: Path
-    """A folder that does not exist yet, for the search of near-duplicates."""
-
-    def placed(self, old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
-        """Return ``new`` with its splits and families: of a known family or group, otherwise by a hash of its name."""
-        test = pl.col("split") == TEST
-        learnt_from, tests = new.filter(~test), new.filter(test)
-        names, known_splits, family = self._families(old.filter(~test), learnt_from)
-        held_N = is_validation(digests(names), self.fraction)
-        splits = [
-            known_splits.get(key) or (VALIDATION if held else TRAIN) for key, held in zip(names, held_N, strict=True)
-        ]
-        split = pl.when(pl.col("split") == TRAIN).then(pl.Series(splits, dtype=pl.String)).otherwise(pl.col("split"))
-        return pl.concat([learnt_from.with_columns(split=split, family=pl.Series(family, dtype=pl.String)), tests])
-
-    def _families(self, old: pl.DataFrame, new: pl.DataFrame) -> tuple[list[str], dict[str, str], list[str]]:
-        """Return three things that place new documents.
-
-        They are the name that decides the split of each, the split of each name that is in use, and their families.
-        """
-        none = [""] * len(new)
-        if self.by == "group":
-            names = [group_family(group) if group else uid for uid, group in new.select("uid", "group").iter_rows()]
-            groups = old.filter(pl.col("group") != "").select(GROUP + pl.col("group"), "split").iter_rows()
-            return names, dict(groups), none
-        if self.by != "family" or not len(new):
-            return new["uid"].to_list(), {}, none
-        near = NearDuplicates(self.folder)
-        rows = pl.concat([old, new])
-        near.add(rows.select(pl.concat_str(["title", "content"], separator=" ")).to_series().to_list())
-        first = rows[near.families()[len(old) :]]
-        family = first.select(pl.col("family").replace("", None).fill_null(pl.col("uid"))).to_series()
-        return first["uid"].to_list(), dict(old.select("uid", "split").iter_rows()), family.to_list()
-
-
 def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.DataFrame:
     """Return ``group`` and ``family`` of each document, empty if it has none."""
     names = np.full(len(uids), "", dtype=object)
@@ -268,6 +226,15 @@ def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Data
     if by_group:
         return pl.select(group=pl.when(group == "").then(family.str.strip_prefix(GROUP)).otherwise(group), family=none)
     return pl.select(group=group, family=pl.when(family == uids).then(none).otherwise(family))
+
+
+def _times(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Series:
+    """Return the column ``time`` of the documents, empty if it has none."""
+    times: dict[str, str] = {}
+    if source and artifacts.read_made(corpus.folder).facts.get("split", {}).get("timed"):
+        for block in (block for split in source.splits for block in source.documents(split)):
+            times |= zip(block.uids, block.times or (), strict=False)
+    return pl.Series("time", [times.get(uid, "") for uid in uids], dtype=pl.String)
 
 
 def _groups(source: Source, of_test: bool) -> dict[str, str]:

@@ -20,7 +20,8 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
 from xc_core.data.formats import Source, open_source
 from xc_core.data.ingest import IngestConfig, ingest
-from xc_core.data.merge import NewDocuments, Tables
+from xc_core.data.merge import Tables
+from xc_core.data.new_documents import NewDocuments
 from xc_core.data.splits import TEST
 from xc_core.errors import DataError
 from xc_core.lifecycle.arrival import Arrival, papers, present_corpus, report_unread, scratch
@@ -59,7 +60,7 @@ def update(
             raise _numbering_error(path)
         new_corpus = _read_new_files(path, staging.root / "part", reading)
         present = Tables.of(before, present_source)
-        new = Tables.of(new_corpus, source if settings.split == "group" else None)
+        new = Tables.of(new_corpus, source if settings.split in ("group", "time") else None)
         if not source.names_labels:
             new = new.numbered_as(present)
         if not by_uid:
@@ -67,8 +68,8 @@ def update(
         _report_moved(present, new)
         _report_unlisted_labels(present, new)
         fraction = 0.0 if validation_given(workspace, before, dataset) else settings.validation_fraction
-        new_documents = NewDocuments(settings.split, fraction, staging.root / "near-duplicates")
-        merged = present.merged(new, new_documents)
+        shares = (fraction, settings.acceptance_fraction)
+        merged = present.merged(new, NewDocuments(settings.split, *shares, staging.root / "near-duplicates"))
         _report_split_groups(merged.divided() - present.divided())
         if merged.same(present) and set(allow) <= set(settings.allow):
             report(f"update: {_nothing_new(new, dataset)}; nothing changes")

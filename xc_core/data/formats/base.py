@@ -34,8 +34,9 @@ class ReadOptions:
     """Separates the labels in a text of labels, such as a CSV cell."""
     test_fraction: float = 0.2
     """Share of rows split off as test if a tabular folder has no test file."""
-    test_by_group: bool = False
-    """If rows are split off as test, keep those with the same value in the column group together."""
+    test_by: str = "uid"
+    """How rows are split off as test: "uid": by a hash; "group": by a hash, those with the same value in the column
+    group together; "time": the last ones."""
     part: bool = False
     """Read a part of a dataset, as an update is: files without rows may be missing, and documents without a column uid
     get a uid from their text."""
@@ -96,6 +97,8 @@ class Block:
     """File, unit and first line of the labels if they are not in the file of the texts."""
     groups: list[str] | None = None
     """The group of each document, empty if it has none; None if the layout or the file has no groups."""
+    times: list[str] | None = None
+    """When each document was made, as the file writes it, empty if it does not; None if there are no times."""
     families: list[str] | None = None
     """The name of each document's family of near-duplicates, empty if it is its own uid; None if the file has none."""
     label_name: Callable[[int], str] | None = None

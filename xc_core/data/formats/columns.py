@@ -1,4 +1,4 @@
-"""Readers of the columns of a table, checked row by row: texts, uids, groups, labels."""
+"""Readers of the columns of a table, checked row by row: texts, uids, groups, times, labels."""
 
 from __future__ import annotations
 
@@ -148,6 +148,20 @@ def groups(batch: Batch, block: Block) -> list[str]:
     expected, do = "a string, a whole number, or nothing", "write the column in one of these forms"
     values = _checked(batch, "group", block, str | int | None, "the group", expected, do)
     return ["" if value is None else str(value) for value in values]
+
+
+def times(batch: Batch) -> list[str]:
+    """Return the column ``time`` as strings, dates in ISO 8601; nothing is "".
+
+    What is not a time is returned as it is written: it is an error only where times decide.
+    """
+    if isinstance(batch, dict):
+        return [value if isinstance(value, str) else "" if value is None else in_json(value) for value in batch["time"]]
+    try:
+        written = batch["time"].cast(pa.string()).to_pylist()
+    except pa.ArrowException:
+        written = [str(batch["time"].type)] * len(batch)
+    return [value or "" for value in written]
 
 
 def cells(batch: Batch, block: Block, options: ReadOptions) -> list[list[Any]]:

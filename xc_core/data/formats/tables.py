@@ -19,7 +19,7 @@ from xc_core.errors import DataError, first_line
 
 Batch: TypeAlias = pa.RecordBatch | dict[str, list[Any]]
 """Rows of a table: of JSON lines the values of each field, which need not have one type."""
-KNOWN: Final[tuple[str, ...]] = ("uid", "title", "text", "content", "labels", "group")
+KNOWN: Final[tuple[str, ...]] = ("uid", "title", "text", "content", "labels", "group", "time")
 """Columns that are read."""
 _SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
 LINES: Final = (".jsonl", ".ndjson", ".json")

@@ -1,18 +1,16 @@
 """Tables (Parquet, CSV, TSV, JSON lines): train.* with columns text (or title, content) and labels; validation.*,
-test.* and labels.* are optional, and so are the columns uid and group.
+test.* and labels.* are optional, and so are the columns uid, group and time.
 
 ``labels`` is a list of strings or indices (Parquet, JSON lines), or a text of labels between separators. Without a
 labels file the labels are the distinct names in the tables of documents, sorted; a label's text is its name. Without a
-test file a share ``test_fraction`` of the rows, chosen by a hash of the uid or group, is the test set. Types are never
-guessed from rows.
+test file a share ``test_fraction`` of the rows is the test set: chosen by a hash of the uid or group, or the last ones
+by the column time. Types are never guessed from rows.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from xc_core.artifacts import remove, replacing
 from xc_core.data.formats import columns as column
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, find, text_uid
 from xc_core.data.formats.csv_rows import LONGEST
+from xc_core.data.formats.split_off import SplitOff, rows_of
 from xc_core.data.formats.tables import ENDINGS, KNOWN, Batch, batches, column_names, first_row, is_lines
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, MissingError, nearest, preview, previews
@@ -93,9 +92,15 @@ class Tabular(Source):
         for block, cells in (row for path in paths for row in table_rows(path, self.options, with_labels=True)):
             _number(block, cells, ids, self._names, lambda: self._numbers_are_rows)
             if paths == self._train and not self._test:
-                block = _rows_of_split(block, split, self.options)
+                block = rows_of(block, self._tests.are_in(block) == (split == TEST))
             if len(block):
                 yield block
+
+    @cached_property
+    def _tests(self) -> SplitOff:
+        """The rows of the train table that are the test set; to find the last ones, the table is read once more."""
+        rows = (block for path in self._train for block, _ in table_rows(path, self.options, with_labels=True))
+        return SplitOff(self.options, rows)
 
     @cached_property
     def _numbers_are_rows(self) -> bool:
@@ -107,7 +112,7 @@ class Tabular(Source):
         path = find(self.folder, _FILTERS.format(split))
         if path is not None and not self._test:
             raise DataError(
-                "no test table, so test rows are chosen by a hash",
+                "no test table, so test rows are split off the train table",
                 expected="a test table: a filter file numbers the documents within train and within test",
                 do="add a test table, or pass --filters generate (by uid) or --filters none", where=path.name,
             )  # fmt: skip
@@ -192,6 +197,8 @@ def _block(batch: Batch, path: Path, first: int, *, with_labels: bool, by_text: 
         block.uids = [f"{path.name.split('.')[0]}-{first + i}" for i in range(size)]
     if with_labels and "group" in names:
         block.groups = column.groups(batch, block)
+    if with_labels and "time" in names:
+        block.times = column.times(batch)
     return block
 
 
@@ -251,27 +258,6 @@ def _no_label(name: object, ids: dict[str, int], table: Path | None, where: str)
         if pieces and ids.keys() >= set(pieces):  # another separator, or a list that was written as text
             do += "; if it is several labels, write ';' between them and no brackets, or pass another --label-separator"
     return DataError(found, expected=expected, do=do, where=where)
-
-
-def _rows_of_split(block: Block, split: str, options: ReadOptions) -> Block:
-    """Return the rows of ``split`` from a table that holds both; only the uid, or the group, decides about a row."""
-    groups = block.groups if block.groups and options.test_by_group else [""] * len(block)
-    names = [f"group/{group}" if group else uid for group, uid in zip(groups, block.uids, strict=True)]
-    digests = [hashlib.blake2b(f"test/{name}".encode(), digest_size=8).digest() for name in names]
-    is_test = np.array([int.from_bytes(d, "big") / 2**64 < options.test_fraction for d in digests], bool)
-    kept = is_test == (split == TEST)
-    offsets = np.flatnonzero(kept)
-    rows = offsets.tolist()
-    return replace(
-        block,
-        uids=[block.uids[i] for i in rows],
-        titles=[block.titles[i] for i in rows],
-        contents=[block.contents[i] for i in rows],
-        label_ids=block.label_ids[np.repeat(kept, block.label_counts)],
-        label_counts=block.label_counts[kept],
-        offsets=offsets,
-        groups=[block.groups[i] for i in rows] if block.groups else None,
-    )
 
 
 def _label_columns(path: Path) -> list[str]:

@@ -1,6 +1,6 @@
 """XC repository JSON: trn.json, tst.json (uid, title, content, target_ind, target_rel), lbl.json (uid, title, content).
 
-Optional: val.json, validation documents; fields ``group`` and ``near_duplicate_of`` of documents.
+Optional: val.json, validation documents; fields ``group``, ``time`` and ``near_duplicate_of`` of documents.
 
 pyarrow parses a block at once; only if that fails, the first wrong line is searched for, to explain what is wrong.
 """
@@ -38,6 +38,8 @@ _FAMILY = "near_duplicate_of"
 """Written by an update: the name of the document's family of near-duplicates, unless it is its own uid. If it is for
 all, one document has it, so that families are not searched again."""
 _NAMES = [("group", pa.string()), (_FAMILY, pa.string())]
+_TIME: Final = {str: pa.string(), int: pa.float64(), float: pa.float64()}
+"""The type of the field ``time`` by its value in the first line; it is not read if that is of another type."""
 STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
 """What the names of the files of a split begin with."""
 _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
@@ -101,6 +103,8 @@ class XCJson(Source):
         path = self._path[stem]
         schema = pa.schema(_TEXT + (_TARGET + _NAMES if with_targets else []))
         for number, raw in blocks(path, self.options):
+            if number == 1 and with_targets and (kind := _TIME.get(type(_first_object(raw).get("time")))):
+                schema = schema.append(pa.field("time", kind))
             table = _parse(raw, schema)
             if table is None:
                 _explain(raw, path, number, schema)
@@ -112,11 +116,17 @@ class XCJson(Source):
 
 def _report_ignored(raw: bytes, path: Path, schema: pa.Schema) -> None:
     """Report the fields of the first line that nothing reads."""
-    ignored: list[str] = []
-    with suppress(ValueError, RecursionError):  # a huge number or a deep list in such a field, which Arrow skips
-        ignored = [name for name in json.loads(raw[: raw.index(b"\n")]) if name not in schema.names]
+    ignored = [name for name in _first_object(raw) if name not in schema.names]
     if ignored:
         report(f"{path.name}: ignored fields: {previews(ignored)}")
+
+
+def _first_object(raw: bytes) -> dict[str, Any]:
+    """Return the object of the first line; an empty one if it is none that Python reads."""
+    with suppress(ValueError, RecursionError):  # a huge number or a deep list in such a field, which Arrow skips
+        row = json.loads(raw[: raw.index(b"\n")])
+        return row if isinstance(row, dict) else {}
+    return {}
 
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
@@ -192,6 +202,8 @@ def _block(table: pa.Table, file: str, number: int) -> Block:
         block.relevance[has_relevance] = _numbers(relevance.flatten())
         if table["group"].null_count < len(table):
             block.groups = [group or "" for group in table["group"].to_pylist()]
+        if "time" in table.column_names:
+            block.times = ["" if time is None else str(time) for time in table["time"].to_pylist()]
         if table[_FAMILY].null_count < len(table):
             block.families = [family or "" for family in table[_FAMILY].to_pylist()]
     return block
@@ -212,10 +224,10 @@ def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn
         else:
             first = middle
     line = lines[first].decode()
-    raise wrong_line(*_problem(line, with_targets="target_ind" in schema.names), path, number + first, line)
+    raise wrong_line(*_problem(line, schema), path, number + first, line)
 
 
-def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
+def _problem(line: str, schema: pa.Schema) -> tuple[str, str]:
     """Return what was found in a wrong line, and what was expected."""
     row = object_of(line)
     if isinstance(row, tuple):
@@ -229,13 +241,13 @@ def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
             return f"{key} {in_json(row[key])}", f"{key} as a string"
     if row.get("title") is None and row.get("content") is None:
         return f"neither title nor content, but {', '.join(sorted(row))}", "title, content, or both"
-    return (_target_problem(row) if with_targets else None) or (
+    return (_target_problem(row, schema) if "target_ind" in schema.names else None) or (
         f"an ambiguous line: {preview(line)}",
         "a plain JSON object",
     )
 
 
-def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
+def _target_problem(row: dict[str, Any], schema: pa.Schema) -> tuple[str, str] | None:
     targets, relevance = row.get("target_ind"), row.get("target_rel")
     if not isinstance(targets, list):
         found = f"target_ind {in_json(targets)}" if "target_ind" in row else "no target_ind"
@@ -251,6 +263,10 @@ def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
     for key, _ in _NAMES:
         if not isinstance(row.get(key), str | None):
             return f"{key} {in_json(row[key])}", f"{key} as a string, or no {key}"
+    time = row.get("time")
+    if "time" in schema.names and time is not None and _TIME.get(type(time)) != schema.field("time").type:
+        kind = "string" if schema.field("time").type == pa.string() else "number"
+        return f"time {in_json(time)}", f"time as a {kind}, as in the first line"
     if relevance is None:
         return None
     if not isinstance(relevance, list):

@@ -1,0 +1,166 @@
+"""Updates of a dataset whose last documents are held out: new ones become the last; no train document is validated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Xc
+from tests.conftest import ToyWorld, open_corpus, write_json
+from tests.data.worlds import empty_workspace
+from xc_core.chain import Workspace
+from xc_core.cli.ingest import place
+from xc_core.data.ingest import IngestConfig
+from xc_core.data.merge import Tables
+from xc_core.errors import DataError
+from xc_core.lifecycle.forget import forget
+from xc_core.lifecycle.update import raw_source, update
+
+DOCUMENTS = 60
+
+
+def day(number: int) -> str:
+    return f"2026-{1 + number // 28:02}-{1 + number % 28:02}"
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Return a project with the dataset toy: document D0007 was made on the seventh day."""
+    return dataset(tmp_path, monkeypatch)
+
+
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Workspace:
+    workspace = empty_workspace(tmp_path / "project")
+    monkeypatch.setenv("XC_ROOT", str(workspace.root))
+    world = ToyWorld.make(documents=DOCUMENTS, tests=10)
+    for number, document in enumerate(world.train):
+        document["time"] = day(number)
+    for number, document in enumerate(world.test):
+        document["time"] = day(DOCUMENTS + number)
+    place(workspace, world.write(tmp_path / "begin"), "toy", IngestConfig(split="time", **settings), replace=False)
+    return workspace
+
+
+def splits(workspace: Workspace) -> dict[str, str]:
+    return dict(open_corpus(workspace).table("documents").select("uid", "split").iter_rows())
+
+
+def held_out(workspace: Workspace) -> list[str]:
+    return sorted(uid for uid, split in splits(workspace).items() if split == "validation")
+
+
+def times(workspace: Workspace) -> dict[str, str]:
+    documents = Tables.of(open_corpus(workspace), raw_source(workspace, "toy")).documents
+    return dict(documents.select("uid", "time").iter_rows())
+
+
+def drop(folder: Path, rows: dict[str, str | None], test: dict[str, str] | None = None) -> Path:
+    """Write an update of documents with these times."""
+    folder.mkdir()
+    write_json(folder / "lbl.json", [{"uid": "L0", "title": "river", "content": ""}])
+    for stem, documents in (("trn", rows), ("tst", test or {})):
+        lines: list[dict[str, Any]] = []
+        for uid, time in documents.items():
+            line = {"uid": uid, "title": f"a text of {uid}", "content": "", "target_ind": [0]}
+            lines.append(line | ({"time": time} if time is not None else {}))
+        write_json(folder / f"{stem}.json", lines)
+    return folder
+
+
+def test_new_documents_are_the_last_and_older_ones_are_learnt_from(timed: Workspace, tmp_path: Path) -> None:
+    assert held_out(timed) == [f"D{number:04}" for number in range(54, 60)]
+    before = splits(timed)
+    update(timed, drop(tmp_path / "a", {f"N{i}": day(80 + i) for i in range(4)}), "toy")
+    assert held_out(timed) == ["D0058", "D0059", "N0", "N1", "N2", "N3"]
+    update(timed, drop(tmp_path / "b", {f"M{i}": day(90 + i) for i in range(20)}), "toy")
+    assert held_out(timed) == sorted(f"M{i}" for i in range(12, 20))
+    after = splits(timed)
+    assert {uid for uid in before if after[uid] != before[uid]} == {f"D{number:04}" for number in range(54, 60)}
+
+
+def test_no_train_document_is_ever_validated(timed: Workspace, tmp_path: Path) -> None:
+    """Documents that come late but are old: a model that is refreshed has learnt from those that are later."""
+    update(timed, drop(tmp_path / "a", {f"N{i:02}": day(0) for i in range(30)}), "toy")
+    found = held_out(timed)
+    assert len(found) == 9 and found[:6] == [f"D{number:04}" for number in range(54, 60)]
+    assert all(uid.startswith("N") for uid in found[6:])
+    forget(timed, "toy", found[:5], [])
+    assert held_out(timed) == found[5:]
+    before = splits(timed)
+    update(timed, drop(tmp_path / "b", {"M0": day(90)}), "toy")
+    assert {uid for uid, split in splits(timed).items() if split == "validation"} - {"M0"} <= set(found[5:])
+    assert all(splits(timed)[uid] == "train" for uid, split in before.items() if split == "train")
+
+
+def test_times_are_kept(timed: Workspace, tmp_path: Path) -> None:
+    expected = {f"D{number:04}": day(number) for number in range(DOCUMENTS)}
+    expected |= {f"D{DOCUMENTS + number:04}": day(DOCUMENTS + number) for number in range(10)}
+    assert times(timed) == expected
+    update(timed, drop(tmp_path / "a", {"N0": day(80), "D0003": None, "D0004": day(99)}, {"X0": day(81)}), "toy")
+    expected |= {"N0": day(80), "D0004": day(99), "X0": day(81)}
+    assert times(timed) == expected
+    forget(timed, "toy", ["D0007"], [])
+    del expected["D0007"]
+    assert times(timed) == expected
+    lines = (timed.raw("toy") / "tst.json").read_text().splitlines()
+    assert [json.loads(line)["time"] for line in lines] == [day(DOCUMENTS + number) for number in range(10)] + [day(81)]
+
+
+def test_a_corrected_time_moves_no_train_document(timed: Workspace, tmp_path: Path) -> None:
+    update(timed, drop(tmp_path / "a", {"D0004": day(99), "D0057": day(1)}), "toy")
+    assert splits(timed)["D0004"] == "train"
+    assert held_out(timed) == [f"D{number:04}" for number in range(54, 60)]
+
+
+def test_a_split_by_another_rule_keeps_times_for_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = dataset(tmp_path, monkeypatch)
+    place(workspace, workspace.raw("toy"), "toy", IngestConfig(split="uid"), replace=False)
+    forget(workspace, "toy", ["D0058"], [])
+    (workspace.raw("toy") / "val.json").unlink(missing_ok=True)
+    assert len(times(workspace)) == DOCUMENTS + 10 - 1 and times(workspace)["D0059"] == day(59)
+
+
+@pytest.mark.parametrize(("time", "found"), [
+    (None, "document 'N0': found no time"),
+    ("soon", "document 'N0': found the time 'soon'"),
+    ("17", "times that are dates, and times that are numbers (the first: document 'N0')"),
+])  # fmt: skip
+def test_an_update_whose_times_cannot_be_ordered_is_refused_whole(
+    timed: Workspace, tmp_path: Path, xc: Xc, time: str | None, found: str
+) -> None:
+    before = splits(timed)
+    ended = xc("update", drop(tmp_path / "a", {"N0": time}), "--dataset", "toy")
+    ended.refused(65, found)
+    assert splits(timed) == before
+
+
+def test_new_documents_of_the_acceptance_set_are_not_validated_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two updates: none of the second's acceptance documents was a validation document."""
+    workspace = dataset(tmp_path, monkeypatch, acceptance_fraction=0.3)
+    seen = set(held_out(workspace))
+    for number in range(3):
+        update(workspace, drop(tmp_path / f"{number}", {f"N{number}{i}": day(80 + number) for i in range(9)}), "toy")
+        accepted = {uid for uid, split in splits(workspace).items() if split == "acceptance"}
+        assert any(uid.startswith(f"N{number}") for uid in accepted)
+        assert not accepted & seen
+        seen |= set(held_out(workspace))
+
+
+def test_a_validation_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    world = ToyWorld.make(documents=DOCUMENTS, tests=10)
+    folder = world.write(tmp_path / "begin")
+    write_json(folder / "val.json", [world.train[0] | {"uid": "V0"}])
+    place(workspace, folder, "toy", IngestConfig(split="time"), replace=False)
+    update(workspace, drop(tmp_path / "a", {"N0": None}), "toy")
+    assert held_out(workspace) == ["V0"]
+
+
+def test_the_error_of_a_wrong_time_says_what_to_do(timed: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="xc ingest --split"):
+        update(timed, drop(tmp_path / "a", {"N0": "soon"}), "toy")
