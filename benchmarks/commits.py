@@ -1,8 +1,8 @@
 """A corpus with times, from any git repository: messages of commits, and the files and folders that they change.
 
 ``python -m benchmarks.commits REPOSITORY FOLDER`` writes it as JSON lines. ``xc ingest FOLDER --dataset NAME --split
-time`` takes the last fifth as test documents. Files and folders come and go, so later documents have labels that no
-earlier one has.
+time`` takes the last fifth as test documents; with ``--test 0.2`` they are in a table of their own, for other splits.
+Files and folders come and go, so later documents have labels that no earlier one has.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +39,8 @@ class Commit:
 
 
 def commits(repository: Path) -> list[Commit]:
-    """Return the commits of a repository without merges; labels that one commit alone has are left out."""
-    found = list(_commits(repository))
+    """Return the commits of a repository by time, without merges; labels that one commit alone has are left out."""
+    found = sorted(_commits(repository), key=lambda commit: datetime.fromisoformat(commit.time))
     counts = Counter(label for commit in found for label in commit.labels)
     kept = ((commit, tuple(label for label in commit.labels if counts[label] > 1)) for commit in found)
     return [Commit(commit.uid, commit.time, commit.text, labels) for commit, labels in kept if labels]
@@ -66,10 +67,9 @@ def _places(name: str) -> Iterator[str]:
     yield name
 
 
-def write(found: list[Commit], folder: Path) -> None:
-    """Write ``train.jsonl``, which ``xc ingest`` splits."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
+def write(found: list[Commit], path: Path) -> None:
+    """Write a table of documents as JSON lines."""
+    with path.open("w", encoding="utf-8") as file:
         for commit in found:
             row = {"uid": commit.uid, "time": commit.time, "text": commit.text, "labels": list(commit.labels)}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -78,10 +78,18 @@ def write(found: list[Commit], folder: Path) -> None:
 @click.command()
 @click.argument("repository", type=click.Path(exists=True, path_type=Path))
 @click.argument("folder", type=click.Path(path_type=Path))
-def main(repository: Path, folder: Path) -> None:
+@click.option("--first", type=int, help="Only so many of the first commits.")
+@click.option(
+    "--test", type=click.FloatRange(0, 1), default=0.0, help="Share of the last commits, written to test.jsonl."
+)
+def main(repository: Path, folder: Path, first: int | None, test: float) -> None:
     """Write the commits of REPOSITORY to FOLDER."""
-    found = commits(repository)
-    write(found, folder)
+    found = commits(repository)[:first]
+    cut = len(found) - round(test * len(found))
+    folder.mkdir(parents=True, exist_ok=True)
+    write(found[:cut], folder / "train.jsonl")
+    if test:
+        write(found[cut:], folder / "test.jsonl")
     click.echo(f"{len(found):,} commits, {len({label for commit in found for label in commit.labels}):,} labels")
 
 

@@ -37,8 +37,8 @@ def test_labels_are_files_and_folders_of_at_least_two_commits(tmp_path: Path) ->
     found = commits(repository(tmp_path / "repository"))
     assert [(each.time[:10], each.text, each.labels) for each in found] == [
         ("2026-01-01", "A first change More of it", ("a/", "a/b/", "a/b/c.txt")),
-        ("2026-01-04", "Ähnlich", ("a/", "a/b/", "a/b/c.txt", "d é.txt")),
         ("2026-01-03", "Later, by an earlier clock", ("a/", "d é.txt")),
+        ("2026-01-04", "Ähnlich", ("a/", "a/b/", "a/b/c.txt", "d é.txt")),
     ]
 
 
@@ -53,3 +53,13 @@ def test_it_is_ingested_and_split_by_time(tmp_path: Path) -> None:
         "validation": "Later, by an earlier clock",
         "test": "Ähnlich",
     }
+
+
+def test_the_last_commits_are_a_test_table(tmp_path: Path) -> None:
+    for first, train, test in ((3, 2, 1), (2, 1, 1)):
+        folder = tmp_path / str(first)
+        options = ["--test", "0.4", "--first", str(first)]
+        assert CliRunner().invoke(main, [str(repository(tmp_path / f"r{first}")), str(folder), *options]).exit_code == 0
+        counts = [len((folder / f"{name}.jsonl").read_text().splitlines()) for name in ("train", "test")]
+        assert counts == [train, test]
+    assert "Ähnlich" in (tmp_path / "3" / "test.jsonl").read_text()

@@ -156,9 +156,10 @@ def warning(found: Mapping[str, Any]) -> list[str]:
     if found["nearer"]:
         lines.append(
             "validation documents are clearly nearer to train documents than test documents are, so figures on "
-            "validation are too good; if single documents are held out, hold out families (--split family) or groups "
-            "(a column group); otherwise give a validation file that resembles the test file, such as the last train "
-            "documents if test documents are later ones (docs/data-formats.md, Validation documents)"
+            "validation are too good; if test documents are later ones, hold out the last train documents (a column "
+            "time and --split time); if single documents are held out, hold out families (--split family) or groups "
+            "(a column group); otherwise give a validation file that resembles the test file (docs/data-formats.md, "
+            "Validation documents)"
         )
     elif found["farther"]:
         lines.append(
