@@ -11,7 +11,7 @@ import pytest
 
 from tests.naive import by_sum as naive
 from xc_core.fusion import FittedFusion, Inputs, LightGBM, Pairs, Sum, Tree
-from xc_core.fusion.by_sum import BySum, clearly_worse
+from xc_core.fusion.by_sum import BySum, too_costly
 from xc_core.metrics.ranking import PerDocument
 from xc_core.recipes.settings import FusionSettings, inputs_of
 from xc_core.scores import Frequency, LabelText, Prior
@@ -140,15 +140,18 @@ def test_a_rule_that_learns_nothing_does_not_use_the_setting() -> None:
     assert "new_by_sum" not in FusionSettings().unused()
 
 
-ALL, FEW, FEWER = [1.0] * 100, [1.0] * 60 + [0.0] * 40, [1.0] * 58 + [0.0] * 42
+ALL, FEW, FEWER, NONE = [1.0] * 100, [1.0] * 60 + [0.0] * 40, [1.0] * 58 + [0.0] * 42, [0.0] * 100
 
 
-@pytest.mark.parametrize(
-    ("with_it", "expected"), [([FEW, FEW], ()), ([ALL, FEWER], ()), ([ALL, [0.0] * 100], ("PSP_at_5",))]
-)
-def test_worse_means_clearly_worse_in_one_figure(with_it: list[list[float]], expected: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("with_it", "most", "expected"), [
+    ([FEW, FEW], 0, ()), ([ALL, FEWER], 0, ()), ([ALL, NONE], 0, ("PSP_at_5",)), ([NONE, ALL], 0, ("P_at_1",)),
+    ([ALL, NONE], 59, ("PSP_at_5",)), ([ALL, NONE], 60, ()), ([NONE, NONE], 59, ("P_at_1", "PSP_at_5")),
+])  # fmt: skip
+def test_a_figure_is_too_costly_if_it_is_clearly_worse_by_more_than_the_bound(
+    with_it: list[list[float]], most: float, expected: tuple[str, ...]
+) -> None:
     def figures(hits: list[list[float]]) -> PerDocument:
         num = {name: np.array(own) for name, own in zip(("P_at_1", "PSP_at_5"), hits, strict=True)}
         return PerDocument(num, {name: np.ones(100) for name in num})
 
-    assert clearly_worse(figures(with_it), figures([FEW, FEW])) == expected
+    assert too_costly(figures(with_it), figures([FEW, FEW]), most) == expected

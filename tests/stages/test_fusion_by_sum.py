@@ -45,11 +45,11 @@ def gathered(new_sum: float, count: float) -> Candidates:
 class Decided:
     """What the stage makes of these candidates."""
 
-    def __init__(self, found: Candidates) -> None:
+    def __init__(self, found: Candidates, tail_cost: float = 0.0) -> None:
         self.lines: list[str] = []
         self.facts: dict[str, Any] = {}
         build = SimpleNamespace(facts=self.facts)
-        settings = FusionSettings(rule=RULE, new_by_sum=True)
+        settings = FusionSettings(rule=RULE, new_by_sum=True, tail_cost=tail_cost)
         context = cast("Context[Any]", SimpleNamespace(settings=settings, build=build, report=self.lines.append))
         self.bare = found.fit(RULE, INPUTS, np.ones(K))
         self.ranked = _rankings(RULE, INPUTS, found, np.ones(K), self.bare, FAMILIES)
@@ -66,7 +66,7 @@ def test_new_labels_are_raised_if_no_figure_is_clearly_worse() -> None:
     assert own.facts["new_by_sum"]["used"] is True
     (line,) = own.lines
     assert line.startswith("fusion: labels without train documents are raised by their plain sum: P@1 / P@5 / PSP@5 ")
-    assert line.endswith("clearly worse in none")
+    assert line.endswith("clearly worse by more than 0 (tail_cost) in none")
     assert (own.after["fusion"].scores_NK != own.ranked["fusion"].scores_NK).any(), "the comparison sees it too"
     assert all(own.after[name] is own.ranked[name] for name in ("a", "b", "sum"))
 
@@ -79,7 +79,16 @@ def test_new_labels_are_not_raised_if_a_figure_is_clearly_worse() -> None:
     assert facts["used"] is False
     assert facts["raised"]["P_at_1"] + 30 < facts["rule"]["P_at_1"]
     (line,) = own.lines
-    assert "are not raised" in line and line.endswith("clearly worse in P_at_1")
+    assert "are not raised" in line and line.endswith("clearly worse by more than 0 (tail_cost) in P_at_1")
+
+
+def test_a_loss_within_the_cost_that_is_allowed_raises_them() -> None:
+    found = gathered(new_sum=4, count=0)
+    bare = Decided(found)
+    figures = bare.facts["new_by_sum"]
+    lost = max(figures["rule"][name] - figures["raised"][name] for name in figures["rule"])
+    assert Decided(found, tail_cost=lost + 0.01).fusion.by_sum is not None
+    assert Decided(found, tail_cost=lost - 0.01).fusion.by_sum is None
 
 
 def test_nothing_changes_if_no_candidate_is_a_new_label() -> None:

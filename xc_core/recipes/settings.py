@@ -64,12 +64,13 @@ class FusionSettings(HasUnused):
     new_by_sum: bool = later(False, was=False)
     """Give a label without train documents at least the fused score that others have on average at its plain sum.
 
-    It needs a score that counts documents (``frequency``) and a rule with trees. It is left out if it is clearly (95 %)
-    worse in P@1, P@5 or PSP@5 on documents that the rule has not seen."""
+    It needs a score that counts documents (``frequency``) and a rule with trees. It is left out if P@1, P@5 or PSP@5 of
+    documents that the rule has not seen are clearly (95 %) worse, and by more than ``tail_cost`` points."""
     tail_cost: float = later(0.0, was=0.0)
-    """Points of P@1 on validation documents that the default position of the dial between P@k and PSP@k may cost.
+    """Points on validation documents that rare labels may cost: the default position of the dial between P@k and PSP@k
+    in P@1, and ``new_by_sum`` in P@1, P@5 or PSP@5.
 
-    It may cost twice as much by its 95 % interval, so few documents keep the dial near 0."""
+    The dial may cost twice as much by its 95 % interval, so few documents keep the dial near 0."""
 
     def __post_init__(self) -> None:
         at_least(self, rows=1, candidates=1, tail_cost=0)

@@ -14,7 +14,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import VALIDATION
 from xc_core.errors import MovedError
 from xc_core.fusion import FittedFusion, Fusion, Inputs, summed
-from xc_core.fusion.by_sum import clearly_worse
+from xc_core.fusion.by_sum import too_costly
 from xc_core.fusion.dial import fit_dial
 from xc_core.fusion.fallback import better_part
 from xc_core.fusion.inputs import RULE, SUM
@@ -204,12 +204,12 @@ def _raised(
     level = raised if rule.any_level() else None
     ranking = gathered.cross_fit(rule, inputs, weights_L, second_N, level, raises_new=True)
     with_it, without = (per_document(one, gathered.truth, weights_L).only(METRICS) for one in (ranking, ranked[FUSION]))
-    worse = clearly_worse(with_it, without)
-    context.build.facts["new_by_sum"] = {"used": not worse, "raised": with_it.total(), "rule": without.total()}
+    costly = too_costly(with_it, without, context.settings.tail_cost)
+    context.build.facts["new_by_sum"] = {"used": not costly, "raised": with_it.total(), "rule": without.total()}
     figures = [" / ".join(f"{one.total()[metric]:.1f}" for metric in METRICS) for one in (with_it, without)]
     context.report(
-        f"fusion: labels without train documents {'are not' if worse else 'are'} raised by their plain sum: P@1 / "
-        f"P@5 / PSP@5 on validation {figures[0]} with it, {figures[1]} without; clearly worse in "
-        f"{', '.join(worse) or 'none'}"
+        f"fusion: labels without train documents {'are not' if costly else 'are'} raised by their plain sum: P@1 / "
+        f"P@5 / PSP@5 on validation {figures[0]} with it, {figures[1]} without; clearly worse by more than "
+        f"{context.settings.tail_cost:g} (tail_cost) in {', '.join(costly) or 'none'}"
     )
-    return (fitted, ranked) if worse else (raised, ranked | {FUSION: ranking})
+    return (fitted, ranked) if costly else (raised, ranked | {FUSION: ranking})
