@@ -14,8 +14,10 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ from tests.soak.project import Project
 from tests.soak.questions import pool
 from tests.soak.reference import Reference
 from tests.soak.servers import SERVING, STAGE, TRAINER, WORKER
+from xc_core.artifacts import MADE
 
 
 class Month:
@@ -82,10 +85,30 @@ class Month:
     def retrain(self, job: str = "retrain", *, kill: str = "") -> None:
         """Prepare and train through Dagster, with a kill at a random moment; there must be a new champion."""
         before = self.project.champion()
-        self.client.pace = FAST_PACE
-        self.project.trained(job, kill)
+        with self.fast_once_packed():
+            self.project.trained(job, kill)
         assert self.project.champion() != before
         self.checks += 1
+
+    @contextmanager
+    def fast_once_packed(self) -> Iterator[None]:
+        """Let the client ask fast once the block has packed a model: a swap follows within seconds."""
+        packed, over = self.project.workspace.folder("model", "toy", "ngame") / MADE, threading.Event()
+        before = _changed_at(packed)
+
+        def watch() -> None:
+            while not over.wait(0.1):
+                if _changed_at(packed) not in (before, 0):
+                    self.client.pace = FAST_PACE
+                    return
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def train(self, *, refused: bool = False) -> None:
         """Train and promote by commands, as a person does; the gate must decide as expected."""
@@ -93,6 +116,13 @@ class Month:
         self.client.pace = FAST_PACE
         self.project.xc("promote", "--dataset", "toy", "--recipe", "ngame", code=77 if refused else 0)
         self.checks += 1
+
+
+def _changed_at(path: Path) -> int:
+    """Return when a file was changed, 0 if there is none."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime_ns
+    return 0
 
 
 # the days
@@ -183,7 +213,8 @@ def inbox(month: Month) -> None:
     faults.into_inbox(project, data.whole())
     project.kill("webserver")
     project.kill(SERVING)
-    project.automatic("refresh", seen)
+    with month.fast_once_packed():
+        project.automatic("refresh", seen)
     assert project.champion() != before
     month.checks += 1
 

@@ -57,7 +57,7 @@ class Servers:
     @property
     def serving(self) -> list[str]:
         """Names of the processes of `xc serve`."""
-        return [name for name in self.ports if name.startswith(SERVING)]
+        return [name for name in self.ports if kind_of(name) == SERVING]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -272,6 +272,11 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 def words(process: psutil.Process) -> list[str]:
     """Return the command of a process; the title of a forked stage is one text."""
     return " ".join(process.cmdline()).split()
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a process: those of `xc serve` are one."""
+    return SERVING if name.startswith(SERVING) else name
 
 
 def victim(servers: Servers, kind: str) -> psutil.Process | None:
