@@ -65,7 +65,7 @@ bench-full: $(VENV)/installed  ## All comparisons, searches of 118,000 labels am
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
 	$(ONE) $(BIN)/python -m benchmarks --check
 
-soak: $(VENV)/installed  ## Run month and kills side by side, print the figures of both (half an hour; KILLS=10 for less)
+soak: $(VENV)/installed  ## Run month and kills side by side, print the figures of both (KILLS=10 for less)
 	$(BIN)/python -m tests.soak --kills $(or $(KILLS),200)
 
 month: $(VENV)/installed  ## Let data arrive, train, judge, promote and serve under faults, check every answer (20 to 40 minutes)

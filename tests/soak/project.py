@@ -154,7 +154,7 @@ class Project:
             found.extend([process] if process else [])
             return bool(found)
 
-        wait_for(find, 90, name)
+        wait_for(find, 300, name)
         with suppress(psutil.NoSuchProcess):
             found[0].kill()
         self.faults[f"kill -9 {name}"] += 1

@@ -28,7 +28,7 @@ STAGE, TRAINER, WORKER, SERVING = "stage", "trainer", "run worker", "xc serve"
 ENDED: Final = ("SUCCESS", "FAILURE", "CANCELED")
 _MODULE: Final = "pipelines.definitions"
 _START_SECONDS: Final = 120.0
-_RUN_SECONDS: Final = 600.0
+_RUN_SECONDS: Final = 1200.0
 _QUERY: Final = "query($i: ID!){runOrError(runId:$i){... on Run{status tags{key value}}}}"
 _LAUNCH: Final = (
     "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename ... on LaunchRunSuccess{run{runId}}}}"

@@ -81,3 +81,5 @@ def test_only_a_server_whose_model_has_no_dial_may_refuse() -> None:
     found = figures(client, REFERENCES)
     assert (found["mixed answers"], found["refused for want of a dial"], found["requests"]) == (3, 3, 12)
     assert "refused by a model with a dial" in found["first mixed answer"]
+    assert found["answer ms"] == {"median": 10.0, "p99": 10.0, "longest": 10.0}
+    assert figures(Client([1], []), {})["answer ms"] == {}

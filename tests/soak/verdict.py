@@ -107,7 +107,6 @@ def _named(replies: Iterable[Reply]) -> list[str]:
 def figures(client: Client, references: Mapping[str, Reference]) -> dict[str, Any]:
     """Return what a client saw, after every answer was checked."""
     verdict, swaps = Verdict.of(client, references), gaps(client.replies)
-    seconds = sorted(one.seconds for one in client.replies)
     return {
         "requests": len(client.replies) + len(client.errors),
         "errors": len(client.errors),
@@ -118,12 +117,19 @@ def figures(client: Client, references: Mapping[str, Reference]) -> dict[str, An
         "answers that the parameter changed": dict(verdict.changed),
         "refused for want of a dial": sum(not one.version for one in client.replies),
         "swaps": len(swaps),
-        "swap gap ms": {"median": _ms(statistics.median(swaps)), "longest": _ms(max(swaps))} if swaps else {},
-        "answer ms": {
-            "median": _ms(statistics.median(seconds)),
-            "p99": _ms(seconds[int(0.99 * len(seconds))]),
-            "longest": _ms(seconds[-1]),
-        },
+        "swap gap ms": _spread(swaps),
+        "answer ms": _spread([one.seconds for one in client.replies]),
+    }
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    if not seconds:
+        return {}
+    ordered = sorted(seconds)
+    return {
+        "median": _ms(statistics.median(ordered)),
+        "p99": _ms(ordered[int(0.99 * len(ordered))]),
+        "longest": _ms(ordered[-1]),
     }
 
 
