@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import psutil
+
 
 class Part:
     """A command whose lines are printed with its name. What it prints from a line "{" on is kept as its figures."""
@@ -64,6 +66,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(2), "big"))
     asked, began = parser.parse_args(), time.monotonic()
+    psutil.cpu_percent()
     python = (sys.executable, "-m")
     found = side_by_side(
         {
@@ -71,8 +74,12 @@ def main() -> None:
             "kills": (*python, "tests.soak.soak", "--seed", str(asked.seed), "--kills", str(asked.kills)),
         }
     )
-    load = [round(one, 1) for one in os.getloadavg()]
-    print(json.dumps({**found, "seconds": round(time.monotonic() - began), "load at the end": load}, indent=1))
+    machine = {
+        "seconds": round(time.monotonic() - began),
+        "load at the end": [round(one, 1) for one in os.getloadavg()],
+        "processors busy %": psutil.cpu_percent(),  # since the first call
+    }
+    print(json.dumps({**found, **machine}, indent=1))
     sys.exit(any(one["exit code"] for one in found.values()))
 
 
