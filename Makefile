@@ -65,7 +65,8 @@ bench-full: $(VENV)/installed  ## All comparisons, searches of 118,000 labels am
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
 	$(ONE) $(BIN)/python -m benchmarks --check
 
-soak: month kills  ## Live through a scripted month under faults, then kill processes 200 times (KILLS=10 for less)
+soak: $(VENV)/installed  ## Run month and kills side by side, print the figures of both (KILLS=10 for less)
+	$(BIN)/python -m tests.soak --kills $(or $(KILLS),200)
 
 month: $(VENV)/installed  ## Let data arrive, train, judge, promote and serve under faults, check every answer (20 to 40 minutes)
 	$(BIN)/python -m tests.soak.month

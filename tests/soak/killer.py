@@ -14,9 +14,9 @@ from typing import Final
 import psutil
 
 from tests.processes import wait_for
-from tests.soak.servers import SERVERS, STAGE, TRAINER, Servers, victim, words
+from tests.soak.servers import STAGE, TRAINER, Servers, victim, words
 
-PAUSE: Final = (0.5, 7.0)
+PAUSE: Final = (0.3, 4.0)
 """Seconds between two attempts to kill: the shortest and the longest."""
 WHILE_STARTING: Final = 0.1
 """Share of attempts that may hit a server which does not answer yet since its last kill."""
@@ -75,13 +75,20 @@ class Killer:
         return not self.gone
 
     def _loop(self, allowed: Counter[str], stop: threading.Event) -> None:
-        while self.left > 0 and not stop.wait(self.random.uniform(*PAUSE)):
+        while not stop.wait(self.random.uniform(*PAUSE)):
             self.all_back()
+            if self.left <= 0:
+                continue
             starting = self.random.random() < WHILE_STARTING
-            kinds = [kind for kind in +allowed if starting or kind not in self.gone]
-            weights = [1 if kind in SERVERS else _OF_RUNS for kind in kinds]
+            kinds = [kind for kind in +allowed if (starting or kind not in self.gone) and not self._last(kind)]
+            weights = [1 if kind in self.servers.ports else _OF_RUNS for kind in kinds]
             if kinds and self._kill(kind := self.random.choices(kinds, weights)[0]):
                 allowed[kind] -= 1
+
+    def _last(self, kind: str) -> bool:
+        """Return True for a process of `xc serve` if no other one answers: nobody would be left for the client."""
+        serving = self.servers.serving
+        return kind in serving and any(other in self.gone for other in serving if other != kind)
 
     def _kill(self, kind: str) -> bool:
         """Kill a process of a kind; return False if there is none."""
@@ -98,7 +105,7 @@ class Killer:
         self.say(f"  {time.strftime('%T')} kill -9 {kind} {what}{' while it starts' if kind in self.gone else ''}")
         self.killed[kind] += 1
         self.times[kind].append(now)
-        if kind in SERVERS:
+        if kind in self.servers.ports:
             self.gone.setdefault(kind, now)
         return True
 

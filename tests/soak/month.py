@@ -12,21 +12,25 @@ import argparse
 import json
 import os
 import signal
-import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from tests.conftest import ToyWorld
 from tests.processes import wait_for
-from tests.soak import faults
+from tests.soak import faults, verdict
 from tests.soak import world as data
-from tests.soak.client import FAST_PACE, USUAL_PACE, Client, gaps, mixed
+from tests.soak.client import FAST_PACE, USUAL_PACE, Client
 from tests.soak.project import Project
-from tests.soak.servers import STAGE, TRAINER, WORKER
+from tests.soak.questions import pool
+from tests.soak.reference import Reference
+from tests.soak.servers import SERVING, STAGE, TRAINER, WORKER
+from xc_core.artifacts import MADE
 
 
 class Month:
@@ -34,9 +38,8 @@ class Month:
 
     def __init__(self, project: Project, say: Callable[[str], None]) -> None:
         self.project, self.say = project, say
-        texts = [f"{one['title']} {one['content']}" for one in ToyWorld.make().test[:8]]
-        self.client = Client([], texts)
-        self.references: dict[str, dict[str, dict[str, float]]] = {}
+        self.client = Client([], pool(project.seed), project.seed)
+        self.references: dict[str, Reference] = {}
         self.arrivals = self.checks = 0
 
     def run(self) -> None:
@@ -64,8 +67,8 @@ class Month:
         self.client.pace = FAST_PACE
         wait_for(lambda: self.client.versions() == {version}, 120, f"answers of version {version}")
         self.client.pace = USUAL_PACE
-        digest, answers = self.project.reference(self.client.texts)
-        self.references[digest] = answers
+        found = Reference.of(self.project.champion_folder(), self.client.texts)
+        self.references[found.digest] = found
         self.checks += 1
 
     def arrive(self, world: ToyWorld, *command: str, code: int = 0, killed: bool = False) -> None:
@@ -82,10 +85,30 @@ class Month:
     def retrain(self, job: str = "retrain", *, kill: str = "") -> None:
         """Prepare and train through Dagster, with a kill at a random moment; there must be a new champion."""
         before = self.project.champion()
-        self.client.pace = FAST_PACE
-        self.project.trained(job, kill)
+        with self.fast_once_packed():
+            self.project.trained(job, kill)
         assert self.project.champion() != before
         self.checks += 1
+
+    @contextmanager
+    def fast_once_packed(self) -> Iterator[None]:
+        """Let the client ask fast once the block has packed a model: a swap follows within seconds."""
+        packed, over = self.project.workspace.folder("model", "toy", "ngame") / MADE, threading.Event()
+        before = _changed_at(packed)
+
+        def watch() -> None:
+            while not over.wait(0.1):
+                if _changed_at(packed) not in (before, 0):
+                    self.client.pace = FAST_PACE
+                    return
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def train(self, *, refused: bool = False) -> None:
         """Train and promote by commands, as a person does; the gate must decide as expected."""
@@ -95,16 +118,23 @@ class Month:
         self.checks += 1
 
 
+def _changed_at(path: Path) -> int:
+    """Return when a file was changed, 0 if there is none."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime_ns
+    return 0
+
+
 # the days
 
 
 def first_data(month: Month) -> None:
     """A new dataset is trained and served by two processes."""
     project = month.project
-    month.arrive(ToyWorld.make(), "ingest")
+    month.arrive(data.first(), "ingest")
     project.declare()
     month.retrain()
-    month.client.ports = project.serve(2)
+    month.client.ports = project.servers.serve(2)
     month.client.start()
 
 
@@ -182,8 +212,9 @@ def inbox(month: Month) -> None:
     seen = project.servers.runs("refresh")
     faults.into_inbox(project, data.whole())
     project.kill("webserver")
-    project.kill("xc serve")
-    project.automatic("refresh", seen)
+    project.kill(SERVING)
+    with month.fast_once_packed():
+        project.automatic("refresh", seen)
     assert project.champion() != before
     month.checks += 1
 
@@ -249,29 +280,13 @@ DAYS: Final[tuple[tuple[str, Callable[[Month], None]], ...]] = (
 
 def figures(month: Month) -> dict[str, Any]:
     """Return what a month shows."""
-    client, seconds = month.client, sorted(one.seconds for one in month.client.replies)
-    swaps = gaps(client.replies)
     return {
         "arrivals": month.arrivals,
-        "requests": len(client.replies) + len(client.errors),
-        "errors": len(client.errors),
-        "turned to the other server": client.turned,
-        "mixed answers": mixed(client.answers, month.references, client.k),
-        "swaps": len(swaps),
-        "swap gap ms": {"median": _ms(statistics.median(swaps)), "longest": _ms(max(swaps))},
-        "answer ms": {
-            "median": _ms(statistics.median(seconds)),
-            "p99": _ms(seconds[int(0.99 * len(seconds))]),
-            "longest": _ms(seconds[-1]),
-        },
+        **verdict.figures(month.client, month.references),
         "faults": dict(month.project.faults),
         "kinds of faults": len(month.project.faults),
         "checks that held": month.checks,  # one that fails ends the month
     }
-
-
-def _ms(seconds: float) -> float:
-    return round(1000 * seconds, 1)
 
 
 def month(root: Path, seed: int, say: Callable[[str], None] = print) -> dict[str, Any]:

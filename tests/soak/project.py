@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import random
@@ -12,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +22,9 @@ import psutil
 from tests.cli.test_forget_command import holding
 from tests.conftest import TOY_CHANGES, ToyWorld
 from tests.pipelines.conftest import make_repository
-from tests.processes import free_port, wait_for
+from tests.processes import wait_for
 from tests.soak.client import post
-from tests.soak.servers import AWAY, Servers, leftovers, victim
+from tests.soak.servers import AWAY, SERVING, Servers, leftovers, victim
 from tests.soak.world import cut
 from xc_core.chain import STAGES, Workspace
 from xc_core.manifests import read_manifest
@@ -43,10 +42,8 @@ class Project:
     """An empty project at ``root``, beside a folder of data that arrive."""
 
     def __init__(self, root: Path, seed: int) -> None:
-        self.root, self.workspace, self.servers = root, Workspace(root), Servers(root)
+        self.root, self.seed, self.workspace, self.servers = root, seed, Workspace(root), Servers(root)
         self.random, self.faults = random.Random(seed), Counter[str]()
-        self.ports: list[int] = []
-        self._serving: dict[int, subprocess.Popen[bytes]] = {}
         self._drops, self._stop = 0, threading.Event()
         root.mkdir(parents=True)
         (root / "params.yaml").write_text("datasets: {}\nexperiments: {}\n", "utf-8")
@@ -58,32 +55,12 @@ class Project:
     def start(self) -> None:
         """Start the servers of Dagster and MLflow, and look after them from now on."""
         self.servers.start_all()
-        for look_after in (self.servers.look_after, self._look_after):
-            threading.Thread(target=look_after, args=(self._stop, _UP_SECONDS), daemon=True).start()
+        threading.Thread(target=self.servers.look_after, args=(self._stop, _UP_SECONDS), daemon=True).start()
 
-    def serve(self, count: int) -> list[int]:
-        """Start ``count`` processes of `xc serve`; return their ports once all of them answer."""
-        ports = [free_port() for _ in range(count)]
-        for port in ports:
-            self._serve(port)
-        for port in ports:
-            wait_for(lambda port=port: _answers(port), 120, "xc serve")  # type: ignore[misc]
-        self.ports = ports
-        return ports
-
-    def _serve(self, port: int) -> None:
-        command = ["serve", "--dataset", "toy", "--port", str(port), "--poll", "0.5", "--threads", "1"]
-        with (self.root / f"serve-{port}.log").open("ab") as log:
-            self._serving[port] = subprocess.Popen(
-                self.command(*command), cwd=self.root, env=self.servers.environment, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-
-    def _look_after(self, stop: threading.Event, seconds: float) -> None:
-        while not stop.wait(seconds):
-            for port in self.ports:
-                if self._serving[port].poll() is not None:
-                    self._serve(port)
+    @property
+    def ports(self) -> list[int]:
+        """Ports of the processes of `xc serve`."""
+        return [self.servers.ports[name] for name in self.servers.serving]
 
     def stop(self) -> None:
         """Kill everything."""
@@ -173,18 +150,14 @@ class Project:
         found: list[psutil.Process] = []
 
         def find() -> bool:
-            process = self._serving_process() if name == "xc serve" else victim(self.servers, name)
+            process = victim(self.servers, self.random.choice(self.servers.serving) if name == SERVING else name)
             found.extend([process] if process else [])
             return bool(found)
 
-        wait_for(find, 90, name)
+        wait_for(find, 300, name)
         with suppress(psutil.NoSuchProcess):
             found[0].kill()
         self.faults[f"kill -9 {name}"] += 1
-
-    def _serving_process(self) -> psutil.Process | None:
-        process = self._serving[self.random.choice(self.ports)]
-        return psutil.Process(process.pid) if process.poll() is None else None
 
     # what is there
 
@@ -227,22 +200,11 @@ class Project:
         with self._client() as client:
             return versions.download(_alias(client, "champion"))
 
-    def reference(self, texts: Sequence[str]) -> tuple[str, dict[str, dict[str, float]]]:
-        """Return the champion's digest, and its scores of all labels that it returns for each text."""
-        from xc_core.infer.bundle import Model
-
-        model = Model.open(self.champion_folder())
-        predictor = model.predictor()
-        found = predictor.predict(list(texts), len(predictor.uids))
-        return model.digest, {
-            text: {one.uid: one.score for one in labels} for text, labels in zip(texts, found, strict=True)
-        }
-
     def asked(self, text: str, k: int) -> list[str]:
         """Return the uids of the labels that a server gives for a text."""
-        status, content = post(self.ports[0], {"text": text, "k": k, "why": False})
-        assert status == 200, content
-        return [label["uid"] for label in content["answers"][0]]
+        status, body = post(self.ports[0], {"text": text, "k": k, "why": False})
+        assert status == 200, body
+        return [label["uid"] for label in json.loads(body)["answers"][0]]
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
@@ -260,9 +222,3 @@ def _alias(client: Any, name: str) -> Any:
     from assets.release import aliases
 
     return aliases.version_of(client, "xc-toy", name)
-
-
-def _answers(port: int) -> bool:
-    with suppress(OSError, http.client.HTTPException):
-        return post(port, {"text": "river0"})[0] == 200
-    return False

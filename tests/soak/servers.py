@@ -21,13 +21,14 @@ import psutil
 
 from pipelines.sensors import RETRY_TAG
 from tests.processes import free_port, wait_for
+from tests.soak.client import post
 
 SERVERS: Final = ("webserver", "daemon", "tracking", "code")
-STAGE, TRAINER, WORKER = "stage", "trainer", "run worker"
+STAGE, TRAINER, WORKER, SERVING = "stage", "trainer", "run worker", "xc serve"
 ENDED: Final = ("SUCCESS", "FAILURE", "CANCELED")
 _MODULE: Final = "pipelines.definitions"
 _START_SECONDS: Final = 120.0
-_RUN_SECONDS: Final = 600.0
+_RUN_SECONDS: Final = 1200.0
 _QUERY: Final = "query($i: ID!){runOrError(runId:$i){... on Run{status tags{key value}}}}"
 _LAUNCH: Final = (
     "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename ... on LaunchRunSuccess{run{runId}}}}"
@@ -47,11 +48,16 @@ AWAY: Final = (OSError, http.client.HTTPException, KeyError, TypeError, ValueErr
 
 @dataclass
 class Servers:
-    """Webserver, daemon, code server and tracking server of the project at ``root``."""
+    """Webserver, daemon, code server and tracking server of the project at ``root``; processes of `xc serve`."""
 
     root: Path
     ports: dict[str, int] = field(default_factory=lambda: {name: free_port() for name in SERVERS})
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def serving(self) -> list[str]:
+        """Names of the processes of `xc serve`."""
+        return [name for name in self.ports if kind_of(name) == SERVING]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -81,7 +87,9 @@ class Servers:
             "daemon": ["-m", "dagster._daemon", "run", *workspace],
             "tracking": ["-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{store / 'mlflow.db'}",
                          "--default-artifact-root", (store / "artifacts").as_uri(), *loopback, "--workers", "1"],
-        }[name]  # fmt: skip
+            SERVING: ["-m", "xc_core.cli.main", "serve", "--dataset", "toy", "--port", port, "--poll", "0.5",
+                      "--threads", "1"],
+        }[SERVING if name in self.serving else name]  # fmt: skip
 
     def start(self, name: str) -> None:
         """Start a server unless it runs. What is left of its processes ends first, except runs of the code server."""
@@ -91,7 +99,7 @@ class Servers:
                 return
             if name != "code":
                 _end_group(process)
-        with (self.root / f"{name}.log").open("ab") as log:
+        with (self.root / f"{name.replace(' ', '-')}.log").open("ab") as log:
             command = [sys.executable, *self.command(name)]
             self.running[name] = subprocess.Popen(
                 command, cwd=self.root, env=self.environment, stdout=log, stderr=log, start_new_session=True
@@ -110,10 +118,20 @@ class Servers:
         wait_for(lambda: self._listens("tracking"), _START_SECONDS, "tracking server")
         wait_for(self.ready, _START_SECONDS, "webserver")
 
+    def serve(self, count: int) -> list[int]:
+        """Start ``count`` processes of `xc serve`; return their ports once all of them answer."""
+        names = [f"{SERVING} {number}" for number in range(1, count + 1)]
+        self.ports |= {name: free_port() for name in names}
+        for name in names:
+            self.start(name)
+        for name in names:
+            wait_for(lambda name=name: self.answers(name, 0.0), _START_SECONDS, name)  # type: ignore[misc]
+        return [self.ports[name] for name in names]
+
     def look_after(self, stop: threading.Event, seconds: float) -> None:
         """Start servers that have ended, within ``seconds``, until ``stop`` is set."""
         while not stop.wait(seconds):
-            for name in SERVERS:
+            for name in list(self.running):
                 self.start(name)
 
     def answers(self, name: str, since: float) -> bool:
@@ -127,6 +145,8 @@ class Servers:
             if name == "tracking":
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}/health", timeout=5) as answer:
                     return bool(answer.status == 200)
+            if name in self.serving:
+                return post(self.ports[name], {"text": "river0"})[0] == 200
             return self._listens(name)
         return False
 
@@ -254,12 +274,17 @@ def words(process: psutil.Process) -> list[str]:
     return " ".join(process.cmdline()).split()
 
 
+def kind_of(name: str) -> str:
+    """Return the kind of a process: those of `xc serve` are one."""
+    return SERVING if name.startswith(SERVING) else name
+
+
 def victim(servers: Servers, kind: str) -> psutil.Process | None:
-    """Return a living process of a kind: a server, a run worker, the process of a stage, or of one that trains.
+    """Return a living process of a kind: a server by its name, a run worker, a stage, or a stage that trains.
 
     The tracking server answers in a child of its first process, which would live on without its parent.
     """
-    if kind in SERVERS:
+    if kind in servers.ports:
         process = servers.running[kind]
         if process.poll() is not None:
             return None

@@ -1,63 +1,77 @@
-"""What the client of the soak counts: a mixed or wrong answer is one, rounding is none; the gap of a swap."""
+"""The client asks what the seed draws, and leaves a server that does not answer for the other one."""
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+import time
 from typing import Any
 
 import pytest
 
 from tests.soak import client
-from tests.soak.client import Answer, Client, Reply, gaps, mixed
+from tests.soak.client import Client
+from tests.soak.questions import Asked, drawn
 
-REFERENCES = {
-    "new": {"text": {"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.0}},
-    "old": {"text": {"a": 1.0, "b": 2.0, "c": 3.0}},
-}
-"""Scores by digest and text."""
-
-
-@pytest.mark.parametrize(
-    ("digest", "answer", "wrong"),
-    [
-        ("new", (("a", 3.0), ("b", 2.0)), 0),
-        ("new", (("a", 3.00005), ("c", 2.0)), 0),
-        ("old", (("c", 3.0), ("b", 2.0)), 0),
-        ("old", (("a", 3.0), ("b", 2.0)), 1),
-        ("new", (("a", 3.0), ("d", 1.0)), 1),
-        ("new", (("b", 2.0), ("a", 3.0)), 1),
-        ("new", (("a", 3.01), ("b", 2.0)), 1),
-        ("new", (("a", 3.0),), 1),
-        ("new", (("b", 2.0), ("b", 2.0)), 1),
-        ("other", (("a", 3.0), ("b", 2.0)), 1),
-    ],
-)
-def test_an_answer_must_be_that_of_the_model_it_names(digest: str, answer: Answer, wrong: int) -> None:
-    assert mixed(Counter({("1", digest, "text", answer): 5}), REFERENCES, k=2) == 5 * wrong
-
-
-def test_a_gap_is_from_the_last_old_answer_to_the_first_new_one_of_a_server() -> None:
-    replies = [Reply(1, 1.0, 0.01, "1"), Reply(2, 1.5, 0.01, "1"), Reply(1, 2.0, 0.01, "1"), Reply(2, 2.1, 0.01, "2"),
-               Reply(1, 2.25, 0.01, "2"), Reply(1, 9.0, 0.01, "2")]  # fmt: skip
-    assert sorted(gaps(replies)) == pytest.approx([0.25, 0.6])
+GOOD, BAD, TURNED = Asked(("good",)), Asked(("bad",)), Asked(("good",), tail=0.5)
+BODY = json.dumps({"model": {"version": "7", "digest": "new"}, "answers": [[{"uid": "a", "score": 1.0}]]}).encode()
 
 
 def test_a_server_that_does_not_answer_is_left_for_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = {"model": {"version": "7", "digest": "new"}, "answers": [[{"uid": "a", "score": 1.0}]]}
-
-    def post(port: int, question: dict[str, Any]) -> tuple[int, Any]:
+    def post(port: int, question: dict[str, Any]) -> tuple[int, bytes]:
         if port == 1:
             raise ConnectionRefusedError
-        return (200, content) if question["texts"] == ["good"] else (503, "too much to do")
+        return (200, BODY) if question == {"texts": ("good",)} else (503, b"too much to do")
 
     monkeypatch.setattr(client, "post", post)
-    asking = Client([1, 2], ["good"])
-    asking._ask(["good"], 0)
-    assert ([reply.port for reply in asking.replies], asking.turned, asking.errors) == ([2], 1, [])
-    assert asking.answers == {("7", "new", "good", (("a", 1.0),)): 1}
-    asking._ask(["bad"], 1)
-    assert asking.errors == ["503: too much to do"]
+    asking = Client([1, 2], [GOOD, BAD])
+    asking._ask(0, 0)
+    assert ([(one.port, one.version) for one in asking.replies], asking.turned, asking.errors) == ([(2, "7")], 1, [])
+    assert asking.answers == {(0, BODY): 1}
+    asking._ask(1, 1)
+    assert [error.startswith("503: b'too much to do'") for error in asking.errors] == [True]
     monkeypatch.setattr(client, "SECONDS", 0.0)
     asking.ports = [1]
-    asking._ask(["good"], 0)
+    asking._ask(0, 0)
     assert "no server answered" in asking.errors[-1]
+
+
+def test_a_model_without_a_dial_may_refuse_a_question_that_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "post", lambda *_: (422, b'{"found": "tail 0.5 for a model without a dial"}'))
+    asking = Client([1], [GOOD, TURNED, Asked(("good",), min_probability=0.0, tail=0.0)])
+    asking._ask(1, 0)
+    assert ([one.version for one in asking.replies], asking.errors) == ([""], [])
+    asking._ask(0, 0)
+    asking._ask(2, 0)
+    assert len(asking.errors) == 2
+
+
+def test_each_thread_asks_its_own_questions_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked_by(seed: int) -> dict[int, list[str]]:
+        asked: dict[int, list[str]] = {1: [], 2: []}
+
+        def post(port: int, question: dict[str, Any]) -> tuple[int, bytes]:
+            asked[port].append(question["texts"][0])
+            return 200, BODY
+
+        monkeypatch.setattr(client, "post", post)
+        asking = Client([1, 2], [Asked((str(number),)) for number in range(100)], seed, pace=0.001)
+        asking.start()
+        while min(map(len, asked.values())) < 5:
+            time.sleep(0.01)
+        asking.stop()
+        return {port: texts[:5] for port, texts in asked.items()}
+
+    assert asked_by(1) == asked_by(1) != asked_by(2)
+    assert asked_by(1)[1] != asked_by(1)[2]
+
+
+def test_a_drawn_question_can_be_answered() -> None:
+    import random
+
+    uids = [f"L{place}" for place in range(4)]
+    for asked in drawn(random.Random(0), ["a", "b", "c"], uids, 500):
+        assert len(set(asked.texts)) == len(asked.texts) and set(asked.texts) <= {"a", "b", "c"}
+        assert asked.k is None or 1 <= asked.k <= 4
+        assert len(asked.exclude or ()) < 4
+        assert asked.only is None or set(asked.only) - set(asked.exclude or ())
+        assert ("text" in asked.body()) == asked.single

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from tests.processes import wait_for
 from tests.soak import killer
 from tests.soak.killer import Killer
-from tests.soak.servers import STAGE, Servers
+from tests.soak.servers import SERVING, STAGE, Servers
 
 
 @pytest.fixture
@@ -50,6 +51,38 @@ def test_each_kind_is_killed_as_often_as_allowed_and_a_server_only_once_it_answe
     assert shooting.all_back()
     assert len(shooting.away["code"]) == 2
     assert [process.wait() for process in started] == [-9, -9, -9]
+
+
+def test_after_the_last_kill_it_is_still_measured_when_a_server_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[bytes]]
+) -> None:
+    back: list[str] = []
+    monkeypatch.setattr(Servers, "answers", lambda _self, name, _since: name in back)
+    shooting = Killer(Servers(tmp_path), 1, random.Random(0), say=lambda _: None)
+    with shooting.at_work({"code": 5}):
+        wait_for(lambda: shooting.left == 0, 10, "the kill")
+        back.append("code")
+        wait_for(lambda: len(shooting.away["code"]) == 1, 10, "the answer")
+    assert shooting.killed == {"code": 1}
+
+
+def test_a_process_of_xc_serve_is_killed_only_while_the_other_one_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[bytes]]
+) -> None:
+    names = [f"{SERVING} 1", f"{SERVING} 2"]
+    back: list[str] = []
+    monkeypatch.setattr(Servers, "answers", lambda _self, name, _since: name in back)
+    monkeypatch.setattr(killer, "WHILE_STARTING", 1.0)
+    servers = Servers(tmp_path)
+    servers.ports |= dict.fromkeys(names, 1)
+    shooting = Killer(servers, 100, random.Random(0), say=lambda _: None)
+    with shooting.at_work({names[0]: 1, names[1]: 1}):
+        wait_for(lambda: shooting.killed.total() == 1, 10, "the first kill")
+        time.sleep(0.5)
+        ((first, _),) = shooting.killed.items()
+        assert set(shooting.gone) == {first}
+        back.append(first)
+        wait_for(lambda: shooting.killed.total() == 2, 10, "the kill of the other one")
 
 
 def test_an_error_of_the_killer_is_raised_where_it_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

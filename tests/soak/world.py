@@ -16,6 +16,8 @@ ADDED: Final = (("A1", "river0 glacier1"), ("A2", "falcon2 saddle3"))
 """Labels without documents: uid and text."""
 FORGOTTEN: Final = 307
 """Number of the document that is forgotten."""
+_RARE, _BROAD, _TOPICS_OF_BROAD = 8, 60, 6
+"""Rare labels, documents with two of them each, and topics of such a document."""
 _TESTS: Final = range(240, 280)
 """Numbers of the test documents of the first dataset."""
 
@@ -45,10 +47,35 @@ def world(
     return ToyWorld(train, test or [], labels)
 
 
+def first() -> ToyWorld:
+    """Return the dataset of the first day."""
+    return with_broad(ToyWorld.make())
+
+
+def with_broad(found: ToyWorld) -> ToyWorld:
+    """Return a world with documents about many topics, which have rare labels too.
+
+    They have more labels than the first five places hold, so rare labels that rank higher improve PSP@5, and the dial
+    of a model has something to turn. In the toy world alone it has not.
+    """
+    rare = len(found.labels)
+    labels = [{"uid": f"R{i}", "title": f"rare{i}", "content": f"rare{i}0"} for i in range(_RARE + 2)]
+    rows = []
+    for number in range(_BROAD):
+        # two labels are much rarer than the others: scores may not know how rare the rarest label is
+        own = [_RARE + number // 2] if number < 4 else [(2 * number + step) % _RARE for step in range(2)]
+        words = [f"{TOPICS[topic]}{(number + topic) % 4}" for topic in range(_TOPICS_OF_BROAD)]
+        words += [f"rare{i}{number % 2}" for i in own]
+        targets = [*range(_TOPICS_OF_BROAD), *(rare + i for i in own)]
+        rows.append({"uid": f"B{number:03}", "title": words[0], "content": f"{' '.join(words[1:])} b{number}",
+                     "target_ind": targets, "target_rel": [1.0] * len(targets)})  # fmt: skip
+    return ToyWorld([*found.train, *rows], found.test, [*found.labels, *labels])
+
+
 def whole() -> ToyWorld:
     """Return a complete dataset that has nearly all documents and labels of the month so far, and some more."""
     numbers = [number for number in range(360) if number != FORGOTTEN]
-    found = world([*documents(numbers), *about_the_new_topic()], ALL_TOPICS, ToyWorld.make().test)
+    found = with_broad(world([*documents(numbers), *about_the_new_topic()], ALL_TOPICS, ToyWorld.make().test))
     found.labels += [{"uid": uid, "title": text, "content": ""} for uid, text in ADDED]
     return found
 
