@@ -222,7 +222,7 @@ def test_the_cost_is_a_finite_number_of_seconds(name: str, sizes: tuple[int, ...
 
 
 def test_a_footprint_grows_with_the_data(name: str) -> None:
-    small, large = (part(name).footprint(Size(n, n // 10, 2.0 * n, 384)) for n in (1_000, 10_000_000))
+    small, large = (part(name).footprint(Size(n, n // 10, 2.0 * n, 384, 100, 20)) for n in (1_000, 10_000_000))
     ours, theirs = (astuple(replace(one, cells=())) for one in (small, large))
     assert all(value >= 0 for value in ours[:-1])
     assert all(few <= many for few, many in zip(ours, theirs, strict=True))

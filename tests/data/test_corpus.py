@@ -56,6 +56,13 @@ def test_texts_join_the_fields_that_are_not_empty(
     assert [text for block in read_world(folder, fields=fields).texts(side) for text in block] == expected
 
 
+def test_the_mean_characters_are_those_of_all_texts(corpus: Corpus) -> None:
+    world = small_world()
+    for side, rows in (("documents", world.train + world.test), ("labels", world.labels)):
+        chars = [len(row.get("title") or "") + len(row.get("content") or "") for row in rows]
+        assert corpus.mean_chars(side) == pytest.approx(np.mean(chars))
+
+
 def test_texts_of_are_those_of_the_rows_in_their_order(corpus: Corpus) -> None:
     texts = [text for block in corpus.texts("documents") for text in block]
     for rows in ([], [71], [61, 3, 3, 0, 59]):

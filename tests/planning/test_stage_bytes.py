@@ -19,9 +19,17 @@ from xc_core.planning.data_size import DataSize
 from xc_core.planning.stage_bytes import HELD, WRITTEN
 from xc_core.planning.stage_costs import Case, searches
 from xc_core.recipes import RECIPES
-from xc_core.scores import Classifier, Footprint, LabelText, Size
+from xc_core.scores import Classifier, Footprint, LabelText, Lexical, Size
 
 ADDED = 3000
+SIZE = Size(
+    LARGE.published,
+    LARGE.labels,
+    LARGE.published * LARGE.pairs,
+    WIDTH,
+    LARGE.document_chars,
+    LARGE.label_chars,
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +86,11 @@ def test_held_out_folds_need_graphs_of_rows_alone() -> None:
 
 
 def test_label_trees_are_written_for_each_fold() -> None:
-    """They are the largest part of `house` on disk: about 200 MB of a tree on YSOFinna."""
+    """They are the largest part of `house` on disk: 1.2 GB in two folds on YSOFinna."""
     house = RECIPES["house"]
     case, without = (Case(recipe, LARGE, WIDTH) for recipe in (house, house.changed({"scores": {"lexical": None}})))
-    trees = 3 * 228 * (LARGE.published * LARGE.pairs + LARGE.labels)
+    trees = house.scores["lexical"].footprint(SIZE).written
+    assert trees > 100 * (LARGE.published * LARGE.pairs + LARGE.labels)
     assert WRITTEN["scores"](case) - WRITTEN["scores"](without) == pytest.approx(len(LARGE.folds(house)) * trees)
     assert WRITTEN["model"](case) - WRITTEN["model"](without) == pytest.approx(trees)
 
@@ -106,18 +115,44 @@ def test_a_plan_counts_what_any_score_says_of_itself(monkeypatch: pytest.MonkeyP
     before = Case(ngame, LARGE, WIDTH)
     assert before.footprint == Footprint()
     written_before = written(before)
-    own = Footprint(held=7e9, written=5e9, compared=11, cells=(3,))
+    own = Footprint(held=7e9, written=5e9, compared=11, text=1e6, most=3e6, cells=(3,))
     asked: list[Size] = []
     monkeypatch.setattr(Classifier, "footprint", lambda self, size: asked.append(size) or own)
     case = Case(ngame, LARGE, WIDTH)
-    assert [HELD[name](case) - HELD[name](before) for name in ("scores", "fusion", "evaluation")] == [7e9] * 3
+    more_held = [HELD[name](case) - HELD[name](before) for name in ("scores", "fusion", "evaluation")]
+    assert more_held == [7e9, 7e9 + 3e6, 7e9 + 3e6], "it searches in the last two"
     more = {name: after - written_before[name] for name, after in written(case).items()}
     assert more == {"scores": len(LARGE.folds(ngame)) * 5e9, "model": 5e9}
     assert [searches(case)[name][1].among for name in ("scores", "fusion", "evaluation")] == [3, 11, 11]
-    assert set(asked) == {Size(LARGE.published, LARGE.labels, LARGE.published * LARGE.pairs, WIDTH)}
+    assert set(asked) == {SIZE}
     both = Case(RECIPES["house"], LARGE, WIDTH).footprint
     monkeypatch.undo()
     assert both == own + Case(RECIPES["house"], LARGE, WIDTH).footprint
+
+
+def test_scores_are_fitted_and_search_one_after_another() -> None:
+    one = Footprint(held=1, kept=10, fit=100, text=3, most=50)
+    both = one + Footprint(held=2, kept=20, fit=70, text=5, most=40)
+    assert (both.held, both.kept, both.fit, both.text, both.most) == (3, 30, 100, 5, 50)
+    assert [both.searching(texts) for texts in (0, 2, 1000)] == [0, 10, 50]
+
+
+def test_a_fit_counts_with_what_it_leaves_for_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = HELD["scores"](Case(RECIPES["ngame"], LARGE, WIDTH))
+    for own, more in ((Footprint(held=7e9, kept=5e9, fit=1e9), 7e9), (Footprint(held=7e9, kept=5e9, fit=4e9), 9e9)):
+        monkeypatch.setattr(Classifier, "footprint", lambda self, size, own=own: own)
+        assert HELD["scores"](Case(RECIPES["ngame"], LARGE, WIDTH)) - before == more
+
+
+def test_plans_of_recipes_without_label_trees_are_those_of_any_texts() -> None:
+    longer = replace(LARGE, document_chars=1e5, label_chars=1e4)
+    differ = set()
+    for name in RECIPES:
+        cases = [Case(RECIPES[name], world, WIDTH) for world in (LARGE, longer)]
+        if any(bytes_of(cases[0]) != bytes_of(cases[1]) for table in (HELD, WRITTEN) for bytes_of in table.values()):
+            differ.add(name)
+    trees = {name for name in RECIPES if any(isinstance(s, Lexical) for s in RECIPES[name].scores.values())}
+    assert differ == trees >= {"house", "words", "bonsai"}
 
 
 def test_files_of_a_score_that_is_the_same_in_every_fold_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -304,10 +304,14 @@ def test_a_query_costs_nothing_by_itself_if_nothing_is_searched_or_only_the_near
 def test_label_trees_are_in_memory_while_they_are_fitted_and_asked() -> None:
     house = RECIPES["house"]
     without = house.changed({"scores": {"lexical": None}})
-    pairs = LARGE.published * LARGE.pairs
+    without = without.changed({"scores": {"characters": None}})
+    held = Case(house, LARGE, WIDTH).footprint
+    assert held.held > 3 * 50 * LARGE.published * LARGE.pairs
     for name in TRAIN_STAGES:
         more = HELD[name](Case(house, LARGE, WIDTH)) - HELD[name](Case(without, LARGE, WIDTH))
-        assert more >= (3 * 500 * pairs if name in ("scores", "fusion", "evaluation") else 0)
+        assert more >= (held.held if name in ("scores", "fusion", "evaluation") else 0)
+    fits = HELD["scores"](Case(house, LARGE, WIDTH)) - HELD["scores"](Case(without, LARGE, WIDTH))
+    assert fits == pytest.approx(held.kept + held.fit)
 
 
 def test_states_after_frozen_layers_are_counted_up_to_what_may_be_resident() -> None:
@@ -323,17 +327,13 @@ def test_states_after_frozen_layers_are_counted_up_to_what_may_be_resident() -> 
     assert HELD["encoder"](Case(first, small, 384)) == held[0], "all are encoded before the first step too"
 
 
-def test_a_label_tree_on_parts_of_words_counts_twice() -> None:
-    """A text has more of them than words; the factor was measured."""
+def test_a_label_tree_on_parts_of_words_takes_more() -> None:
+    """A text has more of them than words."""
     ngame = RECIPES["ngame"]
     words, parts = (ngame.changed({"scores": {name: {"kind": name}}}) for name in ("lexical", "characters"))
-    pairs = LARGE.published * LARGE.pairs + LARGE.labels
     for name in ("scores", "fusion", "evaluation"):
         few, more = (HELD[name](Case(recipe, LARGE, WIDTH)) for recipe in (words, parts))
-        none = HELD[name](Case(ngame, LARGE, WIDTH))
-        room = 8 * LARGE.test  # the value of one more score for each candidate
-        assert 3 * 800 * pairs <= few - none <= 3 * 800 * pairs + 100 * 4 * room
-        assert more - few == pytest.approx(3 * 800 * pairs)
+        assert HELD[name](Case(ngame, LARGE, WIDTH)) < few < more
 
 
 def test_the_fit_of_a_linear_model_counts_for_the_fusion_alone() -> None:
@@ -426,6 +426,12 @@ def test_a_world_of_sizes_has_as_many_documents() -> None:
     assert math.isclose(world.test, 100_000)
     few = DataSize.of_sizes(1_000_000, 10, 20, 6, 2, test=7)
     assert (few.documents, few.test, few.validation) == (1_000_000, 7, 99_999)
+
+
+def test_texts_whose_characters_are_not_known_have_those_of_their_tokens() -> None:
+    assert (LARGE.document_chars, LARGE.label_chars) == (100, 30)
+    longer = replace(LARGE, document_chars=7e5)
+    assert (longer.document_chars, longer.label_chars) == (7e5, 30)
 
 
 @pytest.mark.parametrize(("test", "expected"), [(7, 7), (100_000, 33)])

@@ -247,9 +247,9 @@ progress.report("later")
     assert done.stdout == "after True\n"
 
 
-@pytest.mark.parametrize("at_once", [1, 7, 2_048])
+@pytest.mark.parametrize("at_once", [{"_LINES_AT_ONCE": 1}, {"_LINES_AT_ONCE": 7}, {"_TERMS_AT_ONCE": 20}, {}])
 def test_a_training_file_has_the_numbers_that_scikit_learn_writes(
-    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at_once: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(0)
     dense = (
@@ -261,12 +261,22 @@ def test_a_training_file_has_the_numbers_that_scikit_learn_writes(
     )
     labels = csr_matrix((np.ones(len(truth.indices)), truth.indices, truth.indptr), truth.shape)
     dump_svmlight_file(rows_NT, labels, str(tmp_path / "theirs.txt"), multilabel=True)
-    monkeypatch.setattr(lexical, "_LINES_AT_ONCE", at_once)
+    for name, value in at_once.items():
+        monkeypatch.setattr(lexical, name, value)
     write_rows(tmp_path / "ours.txt", rows_NT, truth)
     head, *ours = (tmp_path / "ours.txt").read_text("utf-8").splitlines()
     assert head == "20 30 9"
     theirs = (tmp_path / "theirs.txt").read_text("utf-8").splitlines()
     assert [read_line(line) for line in ours] == [read_line(line) for line in theirs]
+
+
+def test_long_texts_are_written_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,048 documents of thousands of words took over 100 MB as text."""
+    sizes, lines = list[int](), lexical._lines
+    monkeypatch.setattr(lexical, "_lines", lambda rows_NT, truth: sizes.append(rows_NT.nnz) or lines(rows_NT, truth))
+    rows_NT = csr_matrix(np.ones((40, 5_000), np.float32))
+    write_rows(tmp_path / "rows.txt", rows_NT, LabelMatrix.identity(40))
+    assert sizes == [100_000, 100_000]
 
 
 def read_line(line: str) -> tuple[str, dict[int, float]]:

@@ -235,6 +235,12 @@ class Corpus:
                 texts[place] = text
         return texts
 
+    def mean_chars(self, side: str) -> float:
+        """Return the mean number of characters of the texts of ``side``; 0 if there are none."""
+        chars = pl.sum_horizontal(pl.col(name).str.len_chars() for name in self.fields)
+        texts = pl.scan_parquet(self.folder / f"{side}.parquet", glob=False).select(chars.mean())
+        return float(texts.collect(engine="streaming").item() or 0.0)
+
     def each_text(self, side: str, rows: I64) -> Iterator[str]:
         """Yield the texts of ``rows`` of ``side``, which must ascend; a block of the file is in memory at a time.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokens import Tokenised, TokenStore
 from xc_core.params import at_least
+
+_TOKEN_CHARS: Final = 5.0
+"""Characters of a token of a text whose characters are not counted, a space included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +28,14 @@ class DataSize:
     label_tokens: float
     pairs: float
     """Labels per document."""
+    document_chars: float = 0.0
+    """Mean characters of a document, of which its tokens may be the beginning; 0: as many as its tokens have."""
+    label_chars: float = 0.0
 
     def __post_init__(self) -> None:
+        for side in ("document", "label"):
+            chars = getattr(self, f"{side}_chars") or _TOKEN_CHARS * getattr(self, f"{side}_tokens")
+            object.__setattr__(self, f"{side}_chars", chars)  # the class is frozen
         at_least(self, train=1, validation=0, test=0, labels=1, document_tokens=1, label_tokens=1, pairs=1)
 
     @classmethod
@@ -61,6 +70,8 @@ class DataSize:
             document_tokens=_mean(tokens.documents),
             label_tokens=_mean(tokens.labels),
             pairs=max(len(corpus.labels.indices) / max(corpus.num_documents, 1), 1.0),
+            document_chars=corpus.mean_chars("documents"),
+            label_chars=corpus.mean_chars("labels"),
         )
 
     @property

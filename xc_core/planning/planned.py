@@ -32,7 +32,7 @@ from xc_core.planning.stage_costs import Case
 from xc_core.progress import optional, report
 from xc_core.recipes import Recipe, find_recipe
 
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 """Format of the rates that are kept; those of another format are measured again."""
 _MAX_WIDTH: Final = 65_536
 """Width of vectors that no encoder exceeds."""

@@ -53,22 +53,24 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
         + _row_bytes(case, case.recipe.classifier.table, _TABLE_COPIES / case.processes)
         + 12 * _num_pairs(case)
     ),
-    # a vector and an index per searching score; label trees; texts as Python strings
+    # a vector and an index per searching score; what scores are fitted with, or take; texts as Python strings
     "scores": lambda case: (
         2 * case.searched * case.table_bytes
-        + case.footprint.held
+        + max(case.footprint.kept + case.footprint.fit, case.footprint.held)
         + case.vector_bytes
         + case.world.published * (_STRING_BYTES + _WORD_BYTES * case.world.document_tokens)
     ),
     "fusion": lambda case: (
         case.searched * _searched_bytes(case, served=False)
         + case.footprint.held
+        + case.footprint.searching(case.fused)
         + _candidate_bytes(case, case.fused)
         + _fit_bytes(case)
     ),
     "evaluation": lambda case: (
         case.searched * _searched_bytes(case, served=True)
         + case.footprint.held
+        + case.footprint.searching(min(case.world.test, DOCS_AT_ONCE))
         + _candidate_bytes(case, min(case.world.test, DOCS_AT_ONCE))
         + _MEASURE_BYTES * case.world.test
     ),

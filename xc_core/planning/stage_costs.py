@@ -88,7 +88,8 @@ class Case:
 
     def _footprint(self, *scores: Score) -> Footprint:
         world = self.world
-        size = Size(world.published, world.labels, world.published * world.pairs, self.width)
+        pairs, chars = world.published * world.pairs, (world.document_chars, world.label_chars)
+        size = Size(world.published, world.labels, pairs, self.width, *chars)
         return sum((score.footprint(size) for score in scores), Footprint())
 
     @property

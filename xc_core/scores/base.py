@@ -184,6 +184,10 @@ class Size:
     """Pairs of a document and one of its labels."""
     width: int
     """Width of the vectors."""
+    document_chars: float = 0.0
+    """Mean characters of a document."""
+    label_chars: float = 0.0
+    """Mean characters of a label's text."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +200,20 @@ class Footprint:
     """Bytes of its files."""
     compared: int = 0
     """Vectors of documents that a query is compared with."""
+    kept: float = 0.0
+    """Bytes that a fit leaves for the fits of other scores on the same documents, in ``ScoreData.cache``."""
+    fit: float = 0.0
+    """Bytes that a fit holds beside that; the scores of a recipe are fitted one after another."""
+    text: float = 0.0
+    """Bytes that a search for one of many texts takes while it lasts; scores search one after another."""
+    most: float = 0.0
+    """The same for all texts that are searched at once, at most."""
     cells: tuple[int, ...] = ()
     """Cells that each k-means of a fit divides vectors of documents into; its cost grows with their square."""
+
+    def searching(self, texts: int) -> float:
+        """Return the bytes that a search for so many texts takes."""
+        return min(self.text * texts, self.most)
 
     def __add__(self, other: Footprint) -> Footprint:
         """Return both together."""
@@ -205,6 +221,10 @@ class Footprint:
             self.held + other.held,
             self.written + other.written,
             self.compared + other.compared,
+            self.kept + other.kept,
+            max(self.fit, other.fit),
+            max(self.text, other.text),
+            max(self.most, other.most),
             self.cells + other.cells,
         )
 

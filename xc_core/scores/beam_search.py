@@ -25,6 +25,21 @@ _PAIRS_AT_ONCE: Final = 2_000_000
 """Pairs of a node and a term that a thread looks up at a time: of more, memory grows faster than time falls."""
 _MARGINS_AT_ONCE: Final = 4_000_000
 """Margins that a thread computes at a time, those of absent children included."""
+_PAIR_BYTES: Final = 48
+"""Bytes of a pair while it is looked up: its place in the text, its row of weights and what finds it, 8 each; in a
+term of the tree also its place among those found, its row and its value."""
+_MARGIN_BYTES: Final = 12
+"""Bytes of a margin while it is computed: position and value of the sparse product, and the dense one."""
+
+
+def search_bytes(terms: float, nodes: int, width: int) -> tuple[float, float]:
+    """Return the bytes of a search per text with so many terms, and those of a search of any number of texts.
+
+    A search of a text is at ``nodes`` nodes, in all trees, of which one has ``width`` children at most.
+    """
+    text = nodes * (_PAIR_BYTES * (1 + terms) + _MARGIN_BYTES * width)
+    most = min(_TEXTS_AT_ONCE * text, _PAIR_BYTES * _PAIRS_AT_ONCE + _MARGIN_BYTES * _MARGINS_AT_ONCE)
+    return text, torch.get_num_threads() * most
 
 
 def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:

@@ -156,7 +156,7 @@ class Forest:
             "children": not _within(self.children_W, int(self.sizes_V.max(initial=0))),
             "labels": not _within(self.below[self._is_label], np.iinfo(np.int32).max),
             "nodes": not _within(node, nodes) or bool((node <= above).any()),
-            "weights": not bool((np.abs(self.weights_W) <= _LARGEST_WEIGHT).all()),
+            "weights": not _bounded(self.weights_W),
         }
         if any(wrong.values()):
             raise ValueError(f"wrong {' and '.join(name for name, is_wrong in wrong.items() if is_wrong)}")
@@ -201,6 +201,11 @@ def _joined(arrays: list[Array], dtype: Any) -> Array:
 def _covers(ends: I64, parts: int, size: int) -> bool:
     """Return whether ``ends`` cuts ``size`` items into so many parts."""
     return len(ends) == parts + 1 and ends[0] == 0 and ends[-1] == size and bool((np.diff(ends) >= 0).all())
+
+
+def _bounded(weights_W: F32) -> bool:
+    """Return whether no weight is too large or not a number, without a copy of all."""
+    return bool(weights_W.min(initial=0) >= -_LARGEST_WEIGHT and weights_W.max(initial=0) <= _LARGEST_WEIGHT)
 
 
 def _within(values: Array, size: int) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
+from xc_core.memory import give_back
 from xc_core.params import at_least, later
 from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
 from xc_core.scores.beam_search import shortlist
@@ -28,6 +29,7 @@ from xc_core.scores.forest import FILE, Forest, Node
 from xc_core.scores.label_words import Matches
 from xc_core.scores.omikuji_tree import read_tree
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
+from xc_core.scores.tree_size import PARTS, WORDS, TreeSize
 from xc_core.shapes import F32, I32, PAD_ID, Shortlist
 
 _CONTENT: Final = "lexical.json"
@@ -35,16 +37,11 @@ _LATER: Final = "later"
 _TREE_FILE: Final = "tree0.cbor"
 """The file of a tree in the folder that omikuji writes."""
 _LINES_AT_ONCE: Final = 2_048
-"""Documents of a training file that are turned into text at a time; Arrow holds 2 GB of text at most."""
+"""Documents of a training file that are turned into text at a time, at most."""
+_TERMS_AT_ONCE: Final = 100_000
+"""Their terms, about: a term takes some 100 bytes meanwhile. Arrow holds 2 GB of text at most."""
 _GROWTH: Final = 1.2
 """Training a tree on N documents takes time proportional to N^1.2, because the tree also gets deeper."""
-_HELD_BYTES: Final = 800
-"""Bytes of a label tree per pair and label of its fit (docs/lab-notes/2026-11-22-what-a-plan-is-worth.md)."""
-_FILE_BYTES: Final = 228
-"""The same in its file: on YSOFinna the trees of 884,000 and of 842,000 pairs and labels have 201 and 193 MB."""
-_PARTS_FACTOR: Final = 2
-"""Times as many bytes of a label tree if its terms are parts of words. A text has three times as many of these as words
-and pairs of words; a tree keeps 1.9 times as many bytes (docs/lab-notes/2026-11-25-parts-of-words.md)."""
 
 
 @SCORES.register("lexical")
@@ -99,6 +96,7 @@ class Lexical(Score):
         kept = np.flatnonzero((np.diff(terms_NT.indptr) > 0) & (truth.counts_N > 0))
         if not len(kept):
             raise nothing_to_learn(self.terms)
+        give_back()  # counting terms took several times the memory of what is left
         with tempfile.TemporaryDirectory(dir=data.scratch) as folder:
             write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
             settings = replace(self, threshold=self._threshold_of(terms_NT[: len(data.truth)]))
@@ -140,9 +138,22 @@ class Lexical(Score):
         return sample.seconds(self.fit, growth=_GROWTH)
 
     def footprint(self, size: Size) -> Footprint:
-        """Return the bytes of the trees, in memory and in their files."""
-        learnt = self.trees * (_PARTS_FACTOR if self.terms.characters else 1) * (size.pairs + size.labels)
-        return Footprint(held=learnt * _HELD_BYTES, written=learnt * _FILE_BYTES)
+        """Return the bytes of the trees in memory and in their files, of a fit, and of a search."""
+        return self.tree_size(size).footprint()
+
+    def tree_size(self, size: Size) -> TreeSize:
+        """Return what the trees take on texts of this size."""
+        return TreeSize(
+            size=size,
+            kind=PARTS if self.terms.characters else WORDS,
+            most_terms=self.terms.terms,
+            trees=self.trees,
+            clusters=self.clusters,
+            depth=self.depth,
+            threshold=self.threshold,
+            usual_terms=self.usual_terms,
+            beam=self.beam,
+        )
 
 
 @SCORES.register("characters")
@@ -230,8 +241,9 @@ def write_rows(path: Path, terms_NT: Any, truth: LabelMatrix) -> None:
     """
     with path.open("wb") as stream:
         stream.write(f"{len(truth)} {terms_NT.shape[1]} {truth.num_labels}\n".encode())
-        for start in range(0, len(truth), _LINES_AT_ONCE):
-            rows = np.arange(start, min(len(truth), start + _LINES_AT_ONCE))
+        at_once = max(min(_LINES_AT_ONCE, _TERMS_AT_ONCE * len(truth) // max(terms_NT.nnz, 1)), 1)
+        for start in range(0, len(truth), at_once):
+            rows = np.arange(start, min(len(truth), start + at_once))
             stream.write(_lines(terms_NT[rows], truth.rows(rows)))
 
 
@@ -267,6 +279,7 @@ def _train_tree(rows: Path, settings: Lexical) -> list[Node]:
     with tempfile.TemporaryDirectory(dir=rows.parent) as folder:
         with quiet():
             omikuji.Model.train_on_data(str(rows), params).save(folder)
+        give_back()  # the model is gone; its memory would stay with this process
         return read_tree(Path(folder) / _TREE_FILE)
 
 

@@ -86,6 +86,7 @@ def run(context: Context[Mapping[str, Score]]) -> None:
                     writer.add(fold, name, fitted)
                     if fold.final and (figures := fitted.figures(query)):
                         writer.figures[name] = figures
+                    del fitted  # the next fit needs the memory
     writer.finish(folds)
     recalls = ", ".join(
         f"{name} {figures[figure]:.3f}{suffix}"

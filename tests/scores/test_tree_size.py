@@ -1,0 +1,156 @@
+"""What a plan counts of label trees, beside what a fit on real texts and a search really allocate."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests import forks
+from xc_core.data.labels import LabelMatrix
+from xc_core.recipes import RECIPES
+from xc_core.scores import ScoreData, Size
+from xc_core.scores.lexical import LabelTrees
+from xc_core.scores.terms import Terms
+
+RAW = Path(__file__).resolve().parents[2] / "data" / "wordnet-mini" / "raw"
+MANY = 9_000
+JOINED = 20
+"""Documents of the bundled dataset that are one long document."""
+WORDS, PARTS = (RECIPES["words"].scores[name] for name in ("lexical", "characters"))
+CASES: dict[str, tuple[Any, int]] = {
+    "words": (WORDS, 1),
+    "parts of words": (PARTS, 1),
+    "words of long texts": (WORDS, JOINED),
+    "parts of words of long texts": (PARTS, JOINED),
+    "one threshold for long texts": (RECIPES["bonsai"].scores["lexical"], JOINED),
+}
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Documents and labels of the bundled dataset, some of them joined."""
+
+    documents: list[str]
+    labels: list[str]
+    truth: LabelMatrix
+
+    @classmethod
+    def of(cls, joined: int, limit: int) -> Texts:
+        """Return the first ``limit`` train documents, so many at a time."""
+        documents, labels = (
+            [json.loads(line) for line in gzip.decompress((RAW / f"{name}.json.gz").read_bytes()).splitlines()]
+            for name in ("trn", "lbl")
+        )
+        texts = [f"{row['title']} {row['content']}".strip() for row in documents[:limit]]
+        pairs = {(i // joined, label) for i, row in enumerate(documents[:limit]) for label in row["target_ind"]}
+        docs, own = np.array(sorted(pairs)).T
+        shape = (-(-len(texts) // joined), len(labels))
+        return cls(
+            [" ".join(texts[start : start + joined]) for start in range(0, len(texts), joined)],
+            [f"{row['title']} {row['content']}".strip() for row in labels],
+            LabelMatrix.from_pairs(docs, own, shape),
+        )
+
+    @property
+    def data(self) -> ScoreData:
+        return ScoreData(self.truth, texts=lambda: self.documents, label_texts=lambda: self.labels)
+
+    @property
+    def size(self) -> Size:
+        chars = (float(np.mean([len(text) for text in side])) for side in (self.documents, self.labels))
+        return Size(len(self.truth), self.truth.num_labels, len(self.truth.indices), 64, *chars)
+
+
+@cache
+def fitted(case: str) -> tuple[Texts, LabelTrees]:
+    score, joined = CASES[case]
+    texts = Texts.of(joined, 3_000)
+    trees = score.fit(texts.data)
+    assert isinstance(trees, LabelTrees)
+    return texts, trees
+
+
+def traced(work: Callable[[], Any]) -> int:
+    """Return the bytes that numpy and Python allocate for ``work``, at most."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_trees_have_about_the_bytes_that_a_plan_counts(case: str, tmp_path: Path) -> None:
+    """Without lengths of texts, parts of words of long texts had six times as many."""
+    texts, trees = fitted(case)
+    planned = CASES[case][0].footprint(texts.size)
+    trees.forest.save(tmp_path)
+    written = sum(file.stat().st_size for file in tmp_path.iterdir())
+    arrays = (getattr(trees.forest, name) for name in ("children_W", "weights_W", "terms_R", "ends_R"))
+    assert 0.4 < planned.written / written < 2.5
+    assert 0.4 < planned.held / (sum(array.nbytes for array in arrays) + 170 * len(trees.terms)) < 2.5
+
+
+@pytest.mark.parametrize("case", ["words", "parts of words", "parts of words of long texts"])
+def test_counting_terms_takes_about_the_bytes_that_a_plan_counts(case: str) -> None:
+    score, joined = CASES[case]
+    texts = Texts.of(joined, 2_000)
+    peak = traced(lambda: Terms.of(texts.data, score.terms))
+    assert 0.5 < score.tree_size(texts.size).counting / peak < 2
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_search_takes_about_the_bytes_that_a_plan_counts(case: str) -> None:
+    """It was not counted."""
+    texts, trees = fitted(case)
+    terms_NT = trees.terms.vectors(texts.documents[:300])
+    trees.shortlist(terms_NT[:1])  # imports
+    peak = traced(lambda: trees.shortlist(terms_NT))
+    assert 0.7 < CASES[case][0].footprint(texts.size).searching(terms_NT.shape[0]) / peak < 2
+
+
+def test_a_search_of_many_texts_takes_no_more_than_the_blocks_of_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    short, long = (WORDS.footprint(Size(1_000, 1_000, 2_000, 64, chars, 10)) for chars in (100, 100_000))
+    assert short.searching(10) == 10 * short.text
+    assert short.searching(1_000_000) == short.most == pytest.approx(3 * 512 * short.text)
+    assert long.searching(1_000_000) == long.most == 3 * (48 * 2_000_000 + 12 * 4_000_000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+@pytest.mark.parametrize("case", ["words", "words of long texts"])
+def test_a_fit_takes_about_the_memory_that_a_plan_counts(case: str) -> None:
+    """Most of it is omikuji's, which Python does not see."""
+    ended = forks.run("tests.scores.test_tree_size:measure", case)
+    assert not ended.returncode, ended.stderr
+    score, joined = CASES[case]
+    planned = replace(score, trees=1).footprint(Texts.of(joined, MANY).size)
+    assert 0.5 < (planned.kept + planned.fit) / float(ended.stdout) < 2
+
+
+def measure() -> None:
+    """Print the bytes by which a fit of one tree makes the resident memory of this process grow, at most."""
+    score, joined = CASES[sys.argv[1]]
+    texts = Texts.of(joined, MANY)
+    replace(score, trees=1).fit(Texts.of(1, 60).data)  # imports
+    Path("/proc/self/clear_refs").write_text("5", "utf-8")  # the peak is that of now
+    before = _status("VmHWM")
+    replace(score, trees=1).fit(texts.data)
+    print(_status("VmHWM") - before)
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
