@@ -110,6 +110,13 @@ def test_a_replacement_that_loses_too_much_is_refused_and_nothing_changes(projec
     replaced(project, world_of(tmp_path / "twelve", without=12))
 
 
+@pytest.mark.parametrize("lost", [0, 1, 37, 101, 155, 199, 200])
+def test_the_share_that_a_refusal_advises_is_enough_and_hardly_more(lost: int) -> None:
+    advised = changelog._rounded_up_percent(lost / 200)
+    assert lost / 200 <= advised <= min(lost / 200 + 0.01, 1)
+    assert advised == round(advised, 2)
+
+
 def test_a_share_that_is_no_number_allows_nothing(project: Workspace, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="40 of the 120 documents"):
         replaced(project, world_of(tmp_path / "new", without=40), allow_loss=float("nan"))

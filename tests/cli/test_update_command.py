@@ -533,7 +533,8 @@ def test_a_label_without_documents_is_added_if_that_is_allowed(xc: Xc, project: 
 
 def test_rare_labels_that_our_own_split_put_into_test_refuse_no_update(tmp_path: Path) -> None:
     """The update writes a test file, in which such labels would be refused."""
-    workspace, rows = empty_workspace(tmp_path / "project"), [f"uid{i},text number {i},common;rare{i}" for i in range(9)]
+    workspace = empty_workspace(tmp_path / "project")
+    rows = [f"uid{number},text number {number},common;rare{number}" for number in range(9)]
     for folder, lines in (("first", rows), ("more", ["new,a new text,common"])):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.csv").write_text("\n".join(["uid,text,labels", *lines, ""]))
