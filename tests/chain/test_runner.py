@@ -6,9 +6,12 @@ import importlib
 import json
 import os
 import platform
+import resource
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.chain.adopt import share
 from xc_core.chain.context import Context
-from xc_core.chain.costs import forget_peak_memory, machine, peak_memory_mb, processor, read_costs
+from xc_core.chain.costs import forget_peak_memory, gigabytes, machine, peak_memory_mb, processor, read_costs
 from xc_core.cluster import Clusters
 from xc_core.errors import BusyError, ConfigError, MissingError, StorageError, UnavailableError, UsageError
 from xc_core.fusion import FittedFusion
@@ -160,6 +163,25 @@ def test_the_peak_memory_of_a_stage_is_not_that_of_the_stage_before() -> None:
     del block
     forget_peak_memory()
     assert peak_memory_mb() < high - 150
+
+
+@pytest.mark.parametrize(("system", "unit"), [("linux", 1 << 10), ("darwin", 1)])
+def test_without_proc_the_peak_is_what_the_system_counts_in_its_own_unit(
+    system: str, unit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> str:
+        raise OSError("no /proc")
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(sys, "platform", system)
+    used = SimpleNamespace(ru_maxrss=(300 << 20) // unit)
+    monkeypatch.setattr(resource, "getrusage", lambda who: used)
+    assert peak_memory_mb() == 300
+
+
+@pytest.mark.parametrize(("size", "shown"), [(1e9, "1.0 GB"), (1.2e12, "1,200.0 GB"), (9.99e8, "999 MB"), (0, "0 MB")])
+def test_bytes_are_shown_in_units_of_a_thousand(size: float, shown: str) -> None:
+    assert gigabytes(size) == shown
 
 
 # missing, busy, wrong

@@ -227,6 +227,14 @@ def test_the_last_train_document_of_a_label_can_be_forgotten(xc: Xc, known: Work
     assert known.params.dataset("toy").corpus.allow == ("unseen-labels",)
 
 
+@pytest.mark.parametrize(("split", "allow"), [("train", ()), ("validation", ()), ("test", ("unseen-labels",))])
+def test_labels_without_train_documents_are_allowed_only_if_there_are_some(split: str, allow: tuple[str, ...]) -> None:
+    documents = pl.DataFrame({"uid": ["A", "B"], "split": ["train", split], "group": ["", ""]})
+    pairs, labels = pl.DataFrame({"doc": ["A", "B"], "label": ["L1", "L2"]}), pl.DataFrame({"uid": ["L1", "L2"]})
+    remaining = Tables(documents, labels, pairs, pl.DataFrame())
+    assert forget_module._config(IngestConfig(), remaining, validation_given=False).allow == allow
+
+
 def test_a_uid_that_is_also_a_word_of_the_changelog_leaves_the_words(xc: Xc, own: Workspace, tmp_path: Path) -> None:
     labels = [("L0", "river"), ("update", "to update"), ("xc-json", "a layout")]
     assert xc("update", drop(tmp_path / "new", [row("NEW", "a text", [0, 1, 2])], labels), *TOY).code == 0

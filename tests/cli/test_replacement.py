@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,13 @@ def test_a_replacement_that_loses_too_much_is_refused_and_nothing_changes(projec
     replaced(project, world_of(tmp_path / "twelve", without=12))
 
 
+@pytest.mark.parametrize("lost", [0, 1, 37, 101, 155, 199, 200])
+def test_the_share_that_a_refusal_advises_is_enough_and_hardly_more(lost: int) -> None:
+    advised = changelog._rounded_up_percent(lost / 200)
+    assert lost / 200 <= advised <= min(lost / 200 + 0.01, 1)
+    assert advised == round(advised, 2)
+
+
 def test_a_share_that_is_no_number_allows_nothing(project: Workspace, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="40 of the 120 documents"):
         replaced(project, world_of(tmp_path / "new", without=40), allow_loss=float("nan"))
@@ -159,6 +167,32 @@ def test_test_documents_count_as_documents_do(project: Workspace, tmp_path: Path
     with pytest.raises(RefusedError, match=r"3 of the 20 test documents of toy \(15.0%\)"):
         replaced(project, world.write(tmp_path / "new"))
     replaced(project, tmp_path / "new", allow_loss=0.15)
+
+
+def test_files_that_were_changed_by_hand_and_are_ingested_where_they_are_are_compared_as_new_ones(
+    project: Workspace, tmp_path: Path
+) -> None:
+    """The guard took a lost test document for one that other settings had moved."""
+    raw = project.raw("toy")
+
+    def again(config: IngestConfig, allow_loss: float | None = None) -> list[str]:
+        place(project, raw, "toy", config, replace=False, allow_loss=allow_loss)
+        return [entry["what"] for entry in changelog.entries(project, "toy")]
+
+    assert again(IngestConfig(validation_fraction=0.3)) == ["settings"]
+    world = ToyWorld.make(documents=100, tests=20)
+    world.test = world.test[3:]
+    world.write(tmp_path / "new")
+    shutil.copytree(tmp_path / "new", raw, dirs_exist_ok=True)
+    with pytest.raises(RefusedError, match=r"3 of the 20 test documents of toy \(15.0%\)"):
+        again(IngestConfig(validation_fraction=0.3))
+    assert again(IngestConfig(validation_fraction=0.3), 0.15) == ["settings", "replace"]
+
+
+def test_a_new_dataset_may_already_have_its_files_in_its_folder(tmp_path: Path) -> None:
+    workspace = empty_workspace(tmp_path / "project")
+    place(workspace, world_of(workspace.raw("toy")), "toy", IngestConfig(), replace=False)
+    assert (workspace.params.datasets(), changelog.entries(workspace, "toy")) == (["toy"], [])
 
 
 def test_a_smaller_test_fraction_may_move_test_documents(tmp_path: Path) -> None:

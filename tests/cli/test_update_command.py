@@ -535,6 +535,20 @@ def test_a_label_without_documents_is_added_if_that_is_allowed(xc: Xc, project: 
     assert project.params.dataset("toy").corpus.allow == ("unseen-labels",)
 
 
+def test_rare_labels_that_our_own_split_put_into_test_refuse_no_update(tmp_path: Path) -> None:
+    """The update writes a test file, in which such labels would be refused."""
+    workspace = empty_workspace(tmp_path / "project")
+    rows = [f"uid{number},text number {number},common;rare{number}" for number in range(9)]
+    for folder, lines in (("first", rows), ("more", ["new,a new text,common"])):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.csv").write_text("\n".join(["uid,text,labels", *lines, ""]))
+    place(workspace, tmp_path / "first", "toy", IngestConfig(test_fraction=0.4), replace=False)
+    assert open_corpus(workspace).labels_in_test_only > 0
+    update(workspace, tmp_path / "more", "toy")
+    assert len(splits(workspace)) == 10
+    assert workspace.params.dataset("toy").corpus.allow == ("unseen-labels",)
+
+
 def test_an_update_of_documents_that_are_known_by_their_place_says_so(
     xc: Xc, project: Workspace, tmp_path: Path
 ) -> None:

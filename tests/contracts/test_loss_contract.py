@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core.losses import LOSSES, BatchLoss, Sampled
+from tests.card import CARD
+from xc_core.devices import put
+from xc_core.losses import LOSSES, BatchLoss, Sampled, Stateless
 
 pytestmark = pytest.mark.parametrize("loss", [LOSSES[name]().build() for name in LOSSES], ids=LOSSES.names())
 
@@ -106,6 +108,31 @@ def test_a_batch_in_which_nothing_counts_costs_nothing(loss: BatchLoss, docs: in
     total, count = loss(scores, none, none)
     (found,) = torch.autograd.grad(total, scores)
     assert (float(total.detach()), int(count), float(found.abs().sum())) == (0.0, 0, 0.0)
+
+
+@pytest.mark.usefixtures("fake_card")
+@pytest.mark.parametrize("weight", [None, 0.5])
+def test_on_a_card_a_loss_is_what_it_is_on_a_cpu(loss: BatchLoss, weight: float | None) -> None:
+    scores, chosen, known = batch()
+    chosen[0], known[0], known[1] = False, False, True  # documents that do not count, if the loss sees all labels
+    results = []
+    for device in (torch.device("cpu"), CARD.torch):
+        own, *masks = (put(part.numpy(), device) for part in (scores.clone(), chosen, known))
+        weighted = None if weight is None else put(weight * (~(known | chosen)).float().numpy(), device)
+        own.requires_grad_()
+        total, count = copy.deepcopy(loss)(own, masks[0], masks[1], Sampled(weight_BU=weighted))
+        (found,) = torch.autograd.grad(total, own)
+        results.append((total.detach().cpu(), count.cpu(), found.cpu()))
+    for cpu, card in zip(*results, strict=True):
+        torch.testing.assert_close(card, cpu)
+
+
+@pytest.mark.parametrize("docs", [0, 2])
+def test_the_losses_of_single_documents_are_floats_and_their_counts_whole_numbers(loss: BatchLoss, docs: int) -> None:
+    if not isinstance(loss, Stateless) or not loss.independent:
+        pytest.skip("such a loss is a sum over documents that depend on each other")
+    totals, counts = loss.each(*(part[:docs] for part in batch()))
+    assert (totals.dtype, counts.dtype, totals.shape, counts.shape) == (torch.float32, torch.int64, (docs,), (docs,))
 
 
 def test_half_precision_scores_are_summed_in_full_precision(loss: BatchLoss) -> None:

@@ -131,3 +131,9 @@ def test_saved_state_continues_with_the_same_pools(kind: str, positives: int) ->
     found, again = old.pool(DOCS, 4), new.pool(DOCS, 4)
     for name in ("labels_U", "chosen_BU", "known_BU", "weight_BU", "noise_BU"):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
+
+
+def test_a_source_that_does_not_search_keeps_no_hard_negatives(kind: str, positives: int) -> None:
+    """Plans count what is kept, and pilots draw that many."""
+    settings = NEGATIVES[kind](positives=positives, **SETTINGS.get(kind, {}))
+    assert (settings.kept > 0) == (settings.searches is not None)

@@ -17,7 +17,7 @@ class Scope:
     """Tests that take too long to run for every mutant."""
 
 
-SETTINGS = ("tests/contracts/test_settings_contract.py",)
+SETTINGS = ("tests/contracts/test_settings_contract.py", "tests/contracts/test_part_folders.py")
 """Judge every package with settings of parts or stages."""
 
 SCOPES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import smtplib
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -227,6 +228,20 @@ def test_a_mail_server_is_this_machine_and_port_25_by_default(
     alerts.alert(log, "retrain of toy failed")
     assert asked == ["http://hook", (place, 10)]
     assert log == ["retrain of toy failed", "the alert was not sent to XC_ALERT_MAIL: SMTPServerDisconnected"]
+
+
+def test_a_webhook_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sensor waits meanwhile, and no other failure is reported."""
+    monkeypatch.setattr(alerts, "_SECONDS", 0.05)
+    monkeypatch.delenv(alerts.MAIL, raising=False)
+    log: Any = Log()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        late = threading.Timer(20, silent.close)
+        late.start()
+        monkeypatch.setenv(alerts.WEBHOOK, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        alerts.alert(log, "retrain of toy failed")
+        late.cancel()
+    assert log == ["retrain of toy failed", "the alert was not sent to XC_ALERT_WEBHOOK: TimeoutError"]
 
 
 @pytest.mark.parametrize(

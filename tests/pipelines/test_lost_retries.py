@@ -68,6 +68,15 @@ def test_a_run_that_dagster_could_not_retry_is_started_with_its_partition_tags_a
     assert ticker.requested() == [], "older runs than these are nobody's concern any more"
 
 
+def test_a_tick_looks_at_the_last_failures_only(
+    ticker: Ticker, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each asks Dagster several questions, and a job that fails for ever may fail thousands of times a day."""
+    monkeypatch.setattr(sensors, "_MAX_RUNS", 2)
+    runs = [lost(instance, "retrain", dagster_partition="toy|ngame").run_id for _ in range(3)]
+    assert {key for key, *_ in ticker.requested()} == {f"{run}/retry" for run in runs[1:]}
+
+
 def test_a_run_of_materialize_is_started_as_the_job_that_has_its_assets(
     ticker: Ticker, instance: dg.DagsterInstance
 ) -> None:

@@ -350,6 +350,15 @@ def test_an_artefact_that_a_run_has_yet_to_record_is_reported_afterwards(
     assert reported.look() == "nothing has changed"
 
 
+def test_an_artefact_that_is_deleted_before_its_run_has_recorded_it_is_reported(reported: Reported) -> None:
+    """The last report is still the one of before the run: that there was one."""
+    reported.tick(model="out of date")
+    at_work(reported.instance)
+    assert reported.tick(model="up to date") == "0 of 1 artefacts reported"
+    assert reported.tick(model="missing") == "1 of 1 artefacts reported"
+    assert reported.of("model") == [(False, "missing"), (False, "out of date")]
+
+
 def test_a_run_that_ends_without_a_record_leaves_the_report_to_the_sensor(reported: Reported) -> None:
     run = at_work(reported.instance)
     assert reported.tick(model="up to date") == "0 of 1 artefacts reported"

@@ -101,6 +101,28 @@ def test_the_gradient_is_zero_at_every_node_and_no_label_gains_by_moving(scale: 
         assert min(deltas[y] for y in right) >= max(deltas[y] for y in below if y not in right)
 
 
+@pytest.mark.parametrize("start", [-30.0, 0.0, 30.0])
+def test_weights_from_which_a_whole_newton_step_goes_too_far_reach_the_optimum_too(start: float) -> None:
+    """Whole steps jump between two far weights for ever: three positives and a negative at the same point."""
+    points = tree_growth._Points.of(np.ones((4, 1)), np.arange(4, dtype=np.int32)[None])
+    regression = tree_growth._Regression(points, np.array([[1, 1, 1, -1]]), 0.01)
+    weight_JQ = np.array([[start]])
+    found, value_J = regression.climb(weight_JQ, regression.objective(weight_JQ))
+    weight = found[0, 0]
+    assert 3 / (1 + math.exp(weight)) - 1 / (1 + math.exp(-weight)) == pytest.approx(0.02 * weight, abs=1e-9)
+    expected = -3 * math.log1p(math.exp(-weight)) - math.log1p(math.exp(weight)) - 0.01 * weight**2
+    assert value_J == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("labels", [2, 5, 16])
+def test_the_likeliest_labels_of_each_document_are_those_of_all_probabilities(labels: int) -> None:
+    vectors, truth = world(labels)
+    tree = LabelTree.fit(vectors, truth, width=4, seed=0, regulariser=0.1)
+    ranked = np.argsort(-tree.log_prob(vectors[:9], every(labels, 9)), axis=1, kind="stable")
+    assert len({tuple(row) for row in ranked.tolist()}) > 1, "documents differ"
+    np.testing.assert_array_equal(tree.likely(vectors[:9], labels), ranked)
+
+
 def statistic(labels: I64, expected: np.ndarray) -> tuple[float, int]:
     """Return Pearson's chi-square of the labels drawn, with the cells below 5 merged, and the number of cells."""
     wanted = expected * labels.size

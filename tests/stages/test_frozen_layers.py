@@ -11,8 +11,10 @@ from tokenizers.processors import BertProcessing
 from transformers import BertConfig, BertModel
 
 from xc_core.chain import Workspace, run_stage
+from xc_core.data.history import TrainedOn
 from xc_core.encoders import TrainedEncoder
 from xc_core.encoders.transformer import TransformerEncoder
+from xc_core.errors import ConfigError
 from xc_core.train.frozen import WithStates
 
 
@@ -40,8 +42,8 @@ def model(workspace: Workspace, tmp_path: Path) -> Path:
     return folder
 
 
-def trained(workspace: Workspace, model: Path, epochs: float) -> TrainedEncoder:
-    encoder = {"name": str(model), "max_length": 16, "frozen_layers": 1}
+def trained(workspace: Workspace, model: Path, epochs: float, frozen_layers: int = 1) -> TrainedEncoder:
+    encoder = {"name": str(model), "max_length": 16, "frozen_layers": frozen_layers}
     changes = {"encoder": {"encoder": encoder, "order": {"batch_size": 64}, "epochs": epochs}}
     workspace.params.declare_experiment("toy", "ngame", "ngame", changes)
     run_stage(workspace, "encoder", "toy", "ngame")
@@ -72,3 +74,13 @@ def test_special_tokens_are_read_beside_the_tokens_that_are_kept(
 ) -> None:
     assert trained(workspace, model, 0.0).encoder.config.max_length == 4
     assert any("the dataset keeps 2 token ids of a text, so it reads 4" in line for line in lines)
+
+
+def test_an_encoder_without_a_layer_to_train_is_used_as_it_was_pretrained(model: Path, workspace: Workspace) -> None:
+    """Without epochs, as the refusal with epochs advises."""
+    with pytest.raises(ConfigError, match="frozen_layers 2, all layers") as caught:
+        trained(workspace, model, 1.0, frozen_layers=2)
+    assert "set epochs to 0" in caught.value.do
+    found = trained(workspace, model, 0.0, frozen_layers=2)
+    assert not found.was_trained
+    assert str(TrainedOn.read(found.history, TrainedOn(train=0))) == "not trained"

@@ -17,6 +17,7 @@ from xc_core.classifiers import LabelTables, TableConfig
 from xc_core.data.folds import FINAL, Fold
 from xc_core.data.history import TrainedOn
 from xc_core.data.labels import LabelMatrix
+from xc_core.data.names import row_labels
 from xc_core.errors import MovedError
 from xc_core.losses import DecoupledSoftmax
 from xc_core.sampling import Random
@@ -89,3 +90,21 @@ def test_a_refresh_does_not_keep_rows_of_another_width() -> None:
     for width in (4, 5):  # one more: the bias
         kept_LD = np.arange(2 * width, dtype=np.float32).reshape(2, width)
         np.testing.assert_array_equal(classifier._kept_rows(kept_LD, starts_LD, old, learnt_L, unit=False), kept_LD)
+
+
+def with_labels(names: str) -> Any:
+    """Return a stand-in for a corpus whose labels have these letters as uids and texts."""
+    table = pl.DataFrame({"uid": list(names)})
+    return SimpleNamespace(table=lambda side: table, label_texts=lambda: list(names))
+
+
+@pytest.mark.parametrize("trained_labels", ["A", "AB", "ABCD", "BAC", "ABD", None])
+def test_rows_that_were_trained_with_the_encoder_for_other_labels_are_refused(trained_labels: str | None) -> None:
+    def joint_rows(labels: str | None) -> Any:
+        names = None if labels is None else row_labels(with_labels(labels))
+        trained: Any = SimpleNamespace(rows_LD=np.ones((len(labels or "ABC"), 4)), row_labels=names)
+        return classifier._joint_rows(trained, with_labels("ABC"))
+
+    assert joint_rows("ABC").shape == (3, 4)
+    with pytest.raises(MovedError, match=r"3 labels, and rows trained along with the encoder for \d others"):
+        joint_rows(trained_labels)

@@ -61,6 +61,12 @@ def test_vectors_of_new_labels_are_those_of_a_run_with_all_labels(tmp_path: Path
     assert found.heads == 2 and found.starts_LD.shape == (4, 12)
     for name in ("documents_ND", "labels_LD", "starts_LD"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-6, err_msg=name)
+    document_D, label = found.documents_ND[1] * np.sqrt(np.float32(2)), TEXTS["labels"].index(TEXTS["documents"][1])
+    first_D, second_D = np.split(document_D, 2)
+    assert not np.allclose(first_D, second_D, atol=0.1)
+    nothing = np.zeros_like(first_D)
+    np.testing.assert_allclose(found.labels_LD[label], [*first_D, *nothing], atol=1e-3)
+    np.testing.assert_allclose(found.starts_LD[label], [*nothing, *second_D], atol=1e-3)
 
 
 def test_theorem_1_is_measured_on_the_head_of_label_texts() -> None:

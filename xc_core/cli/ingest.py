@@ -27,7 +27,7 @@ from xc_core.data.propensity import PROPENSITY
 from xc_core.data.recut import is_enough
 from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, bare
-from xc_core.lifecycle.arrival import Arrival, papers, report_unread, scratch
+from xc_core.lifecycle.arrival import Arrival, changed_by_hand, papers, report_unread, scratch
 from xc_core.params import plain
 from xc_core.progress import report
 from xc_core.visible import counted
@@ -192,7 +192,7 @@ def place(
         ran = run_stage(staging, "corpus", dataset)
         if choose:
             ran, config = _split_by_data(staging, dataset, config, ran)
-        kind = Kind.SETTINGS if in_place else Kind.REPLACE
+        kind = changed_by_hand(workspace, dataset) if in_place else Kind.REPLACE
         difference = Arrival(workspace, staging, dataset, config, command, kind).install(allow_loss)
     if difference is not None:
         _report_difference(difference)

@@ -15,7 +15,7 @@ from xc_core.causes import storage_error, storage_reason
 from xc_core.chain import changelog, incoming
 from xc_core.chain.changelog import Kind
 from xc_core.chain.runner import run_stage
-from xc_core.chain.status import SOURCE, Status, states
+from xc_core.chain.status import SOURCE, State, Status, states
 from xc_core.chain.workspace import Workspace, at_rest
 from xc_core.data.corpus import Corpus
 from xc_core.data.difference import Difference
@@ -76,8 +76,7 @@ class Arrival:
         allowed = settings.update.allow_loss if allow_loss is None else allow_loss
         old = settings.corpus
         same_split = (old.test_fraction, old.split) == (self.config.test_fraction, self.config.split)
-        compare_tests = same_split and self.kind != Kind.SETTINGS
-        changelog.check_loss(difference, allowed, self.dataset, self.kind, split=compare_tests)
+        changelog.check_loss(difference, allowed, self.dataset, self.kind, split=same_split)
         if before.digest != after.digest:
             configs = plain(old), plain(self.config)
             number = changelog.next_number(self.workspace, self.dataset)
@@ -103,11 +102,22 @@ def present_corpus(workspace: Workspace, dataset: str, staging: Workspace) -> Co
         before = Corpus.open(staging.root / "present") if link(folder, staging.root / "present") else None
     after = Corpus.open(run_stage(workspace, "corpus", dataset).folder)
     if before is not None and before.digest != after.digest:
-        kind = Kind.REPLACE if SOURCE in state.why else Kind.SETTINGS
+        kind = _kind(state)
         number, settings = changelog.next_number(workspace, dataset), (made.settings, plain(dataset_settings.corpus))
         difference = Difference.of(before, after)
         changelog.write(workspace, dataset, changelog.entry(number, kind, (before, after), settings, difference))
     return after
+
+
+def changed_by_hand(workspace: Workspace, dataset: str) -> Kind:
+    """Return the kind of change of a dataset whose own files are ingested again: of them, or only of settings."""
+    if dataset not in workspace.params.datasets():
+        return Kind.REPLACE
+    return _kind(states(workspace, workspace.params.dataset(dataset))["corpus"])
+
+
+def _kind(corpus: State) -> Kind:
+    return Kind.REPLACE if SOURCE in corpus.why else Kind.SETTINGS
 
 
 def _report_readers(workspace: Workspace, dataset: str) -> None:

@@ -75,7 +75,7 @@ def update(
             report(f"update: {_nothing_new(new, dataset)}; nothing changes")
             return Difference.of(before, before)
         config = replace(reading, layout="auto", validation_fraction=fraction)
-        if before.labels_in_test_only or new_corpus.labels_in_test_only:
+        if before.labels_in_test_only:
             config = allowing(config, "unseen-labels")
         config = written(workspace, staging, dataset, merged, config)
         return Arrival(workspace, staging, dataset, config, command, Kind.UPDATE).install(None)

@@ -59,4 +59,4 @@ class Ordered(Stateless):
             return torch.where(counts_B[index_Q], highest_Q, 0.0).sum(), counts_B.sum().clamp_max(self.q)
         mean_R = loss_B[counts_B] / count_B[counts_B]
         highest_Q = mean_R.topk(min(self.q, len(mean_R))).values
-        return highest_Q.sum(), torch.full((), len(highest_Q), dtype=torch.int64, device=scores_BU.device)
+        return highest_Q.sum(), torch.tensor(len(highest_Q))

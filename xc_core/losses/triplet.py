@@ -74,4 +74,4 @@ class Triplet(Stateless):
         if self.temperature == 0:
             return (negative_BN != -torch.inf).sum(1).clamp(min=1).reciprocal()[:, None, None]
         logits_BPN = (negative_BN.detach() / self.temperature)[:, None, :].masked_fill(~active_BPN, -torch.inf)
-        return torch.nan_to_num(logits_BPN.softmax(2), nan=0.0)
+        return torch.nan_to_num(logits_BPN.softmax(2))

@@ -167,7 +167,7 @@ class MixtureSource(Source[Mixture]):
         """Return the pool; sample and draw depend on the seed and ``step`` alone."""
         chosen = self._chosen(docs_B, step)
         if self.settings.uniform >= self.truth.num_labels:
-            labels_U = np.arange(self.truth.num_labels, dtype=np.int64)
+            labels_U = np.arange(self.truth.num_labels)
         else:
             random = generator(self.seed, "uniform", step)
             drawn = random.choice(self.truth.num_labels, self.settings.uniform, replace=False, shuffle=False)
