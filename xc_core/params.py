@@ -32,7 +32,7 @@ MOST_WHOLE: Final = 2**31 - 1
 """Largest whole number of a config: sizes and seeds fit the integers of every library."""
 MOST_NUMBER: Final = 1e9
 """Largest number of a config; its square is a finite float32."""
-MAX_EPOCHS: Final = 10_000
+MAX_EPOCHS: Final = 1_000_000
 """Most passes over the documents of a training."""
 MAX_ROUNDS: Final = 100_000  # trees of a boosted rule
 MAX_DEPTH: Final = 64  # levels of a tree

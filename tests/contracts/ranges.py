@@ -53,7 +53,7 @@ GREATEST: Mapping[str, float] = {
     "tail": 10, "depth": 64, "rounds": 100_000, "Lexical.trees": 1000, "Characters.trees": 1000, "ngrams": 64,
     "max_tokens": 1 << 20, "vocabulary": 10_000_000, "DriftConfig.sample": 100_000,
     **dict.fromkeys(AT_MOST_ONE, 1), **dict.fromkeys(BELOW_ONE, math.nextafter(1, 0)), "acceptance_fraction": 0.5,
-    **dict.fromkeys(POINTS, 100), **dict.fromkeys(EPOCHS, 10_000),
+    **dict.fromkeys(POINTS, 100), **dict.fromkeys(EPOCHS, 1_000_000),
     **{f"Limits.{field.name}": 1 << 31 for field in fields(Limits)},
     "Limits.seconds": 86_400, "Limits.max_wait_ms": 60_000,
 }  # fmt: skip
