@@ -102,13 +102,13 @@ class Soak:
         with self.killer.at_work(_FIRST):
             status = self.servers.ended(run)
         self.rounds[status] += 1
-        self._check_idle()
+        self.check_idle()
         if status != "SUCCESS":
             again = self.servers.launch("retrain", self.stages)
             with self.killer.at_work(_AGAIN):
                 found = self.servers.ended(again)
             assert found == "SUCCESS", f"run {again} after {run} ended with {found}"
-            self._check_idle()
+            self.check_idle()
         assert digests(self.workspace, self.stages) == self.expected, "other bytes than an unbroken run"
         self._note_failures(began)
         self.restarted = len(self.servers.started_by("lost_retries"))
@@ -121,7 +121,7 @@ class Soak:
             if when > began and (later := [end - when for end in failed if end > when]):
                 self.killer.away[WORKER].append(min(later))
 
-    def _check_idle(self) -> None:
+    def check_idle(self) -> None:
         """Check that all servers are back, the pool is free and nothing is left.
 
         A command cleans up first, as every start does.
