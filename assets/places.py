@@ -60,13 +60,14 @@ def _mlflow(root: Path, dataset: str) -> list[Place]:
     versions, runs = f"the registered versions of {name}", f"the runs of each experiment {name}, {name} (2) and so on"
     collect = "then run `mlflow gc` (docs/runbook.md#old-versions)"
     command = f"xc delete --dataset {dataset} --version N --even-previous --yes"
-    do = f"delete {versions} with their models ({command}), and {runs}, {collect}"
-    stores = [Place(f"MLflow at {settings.shown}", do)]
+    do = f"delete {versions} with their models ({command}), and"
+    stores = [Place(f"MLflow at {settings.shown}", f"{do} {runs}, {collect}")]
     if settings.registry != settings.uri:
-        shown, copies = hide_secrets(settings.registry), "and its own copies of their files, if it keeps any"
+        copies = "the registry's own copies of their files, if it keeps any"
+        rest = f"the same command deletes the models of these versions; delete {runs}, {collect}"
         stores = [
-            Place(f"MLflow's registry at {shown}", f"delete {versions} there, {copies}"),
-            Place(f"MLflow at {settings.shown}", f"delete the models of these versions, and {runs}, {collect}"),
+            Place(f"MLflow's registry at {hide_secrets(settings.registry)}", f"{do} {copies}"),
+            Place(f"MLflow at {settings.shown}", rest),
         ]
     return [
         *stores,

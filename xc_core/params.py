@@ -25,12 +25,17 @@ KIND: Final = "kind"
 """The key that names the kind of a part."""
 WAS: Final = "was"
 """What the metadata of a field that came ``later`` names its earlier value."""
+_hints: Final = functools.cache(typing.get_type_hints)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Names of parts are also names of folders."""
 MOST_WHOLE: Final = 2**31 - 1
 """Largest whole number of a config: sizes and seeds fit the integers of every library."""
 MOST_NUMBER: Final = 1e9
 """Largest number of a config; its square is a finite float32."""
+MAX_EPOCHS: Final = 1_000_000
+"""Most passes over the documents of a training."""
+MAX_ROUNDS: Final = 100_000  # trees of a boosted rule
+MAX_DEPTH: Final = 64  # levels of a tree
 _WORDS: Final[dict[Any, str]] = {
     int: f"a whole number, at most {MOST_WHOLE:,}",
     float: f"a finite number, at most {MOST_NUMBER:,.0f}",
@@ -75,11 +80,6 @@ def changed(config: C, changes: Any, where: str) -> C:
             raise _unknown_field(config, name, names, where)
         values[name] = _value(getattr(config, name), value, hints[name], f"{where}.{name}")
     return _replaced(config, values, where)
-
-
-@functools.cache
-def _hints(config: type) -> dict[str, Any]:
-    return typing.get_type_hints(config)
 
 
 def _replaced(config: C, values: dict[str, Any], where: str) -> C:

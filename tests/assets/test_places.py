@@ -164,10 +164,12 @@ def test_a_registry_at_another_address_is_named_beside_the_tracking_server(
     if tracking is not None:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking)
     found = lines(bare)
-    assert "MLflow's registry at http://***@registry:5001: delete the registered versions of xc-toy there, " in found
+    command = "(xc delete --dataset toy --version N --even-previous --yes)"
+    there = f"delete the registered versions of xc-toy with their models {command}, "
+    assert f"MLflow's registry at http://***@registry:5001: {there}and the registry's own copies" in found
     own = tracking or f"sqlite:///{bare.state}/mlflow/mlflow.db"
     runs = "the runs of each experiment xc-toy, xc-toy (2) and so on"
-    assert f"MLflow at {own}: delete the models of these versions, and {runs}, " in found
+    assert f"MLflow at {own}: the same command deletes the models of these versions; delete {runs}, " in found
     assert "hidden" not in found
 
 

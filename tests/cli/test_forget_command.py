@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from assets.settings import mlflow_settings
 from tests.cli.conftest import NGAME, TOY, Xc, entry, offered
 from tests.cli.test_update_command import drop, row
 from tests.conftest import open_corpus
@@ -97,6 +98,8 @@ def known(xc: Xc, own: Workspace, tmp_path: Path, known_once: Path) -> Workspace
 def test_a_dry_run_shows_what_would_be_deleted_and_changes_nothing(xc: Xc, known: Workspace) -> None:
     """Trained artefacts were deleted unannounced; what is shown first is what is deleted then."""
     draw(known.open(Corpus, "toy"), "toy", known.home("toy") / ACCEPTANCE)
+    mlflow_settings(known.root)  # as the first use of MLflow does
+    (known.state / "mlflow").mkdir()
     before = {path: path.stat().st_mtime_ns for path in known.root.rglob("*") if "lock" not in path.parts}
     named = ("--document", UID, "--label", LABEL)
     shown = xc("forget", *TOY, *named, "--dry-run")
@@ -115,6 +118,9 @@ def test_a_dry_run_shows_what_would_be_deleted_and_changes_nothing(xc: Xc, known
         assert [line.split(" removed")[0] for line in done.out.splitlines() if line.startswith(part)] == [
             line.split(" would")[0] for line in lines if line.startswith(part)
         ]
+    left = done.out.splitlines()[done.out.splitlines().index("may still hold them:") + 1 :]
+    assert any("xc delete --dataset toy --version N" in line for line in left), "the place of MLflow"
+    assert lines[lines.index("would not be deleted, and may hold them:") + 1 : -1] == left
 
 
 def test_a_dry_run_names_documents_that_go_with_their_last_label(xc: Xc, own: Workspace) -> None:

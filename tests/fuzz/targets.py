@@ -16,8 +16,6 @@ import polars as pl
 from tests.data.worlds import FILTERS, small_world, write_filters, write_world
 from tests.fuzz import mutate, served
 from xc_core import artifacts, manifests
-from xc_core.chain import Workspace
-from xc_core.cli.train import changes_of
 from xc_core.data.checks import Allowed, check_block
 from xc_core.data.document_file import read_documents
 from xc_core.data.filters import given_pairs
@@ -26,7 +24,6 @@ from xc_core.data.formats.texts import blocks_of
 from xc_core.data.formats.times import moments
 from xc_core.data.label_file import read_labels
 from xc_core.data.tokenizer import TextTokenizer
-from xc_core.recipes import find_recipe
 from xc_core.serve.limits import Limits
 from xc_core.serve.questions import parsed, question
 from xc_core.tune.space import Space
@@ -84,23 +81,6 @@ def _layout(root: Path, layout: str, file: str, change: mutate.Mutate, weight: i
     return Target(name, "layouts", ((folder / file).read_bytes(),), change, run, weight)
 
 
-def _settings(data: bytes) -> None:
-    changes = changes_of(data.decode("utf-8", "replace").split("\n"))
-    recipe = find_recipe("ngame").changed(changes)
-    json.dumps(repr(recipe)).encode()
-
-
-PARAMS = {
-    "datasets": {"toy": {"source": "a", "corpus": {"validation_fraction": 0.2, "allow": ["empty-text"]},
-                         "tokens": {"tokenizers": ["minilm"], "max_tokens": 64}}},
-    "experiments": {"toy_ngame": {"dataset": "toy", "recipe": "ngame", "base": "ngame", "tokens": "minilm",
-                                  "stages": {"encoder": {"epochs": 2, "loss": {"kind": "triplet", "margin": 0.2}}}}},
-}  # fmt: skip
-SETTINGS = (
-    b"encoder.epochs=3\nencoder.loss=supcon\nencoder.loss.temperature=0.1",
-    b"encoder.order={kind: random, batch_size: 32}\nfusion.rule.depth=3\nscores.lexical={}",
-    b"classifier.epochs=2\nscores.classifier.index=hnsw\nencoder.encoder.name=bag",
-)
 QUESTION = {"text": "a", "texts": None, "k": 2, "tail": 0.5, "exclude": ["L1"], "only": ["L0", "L2"], "why": True}
 
 
@@ -110,19 +90,6 @@ TIMES = (b"2026-11-30", b"2026-11-30T08:15:00.25+02:00", b"-17.5e3", b"2026-W49-
 def _time(data: bytes) -> None:
     (moment,) = moments(["a"], [data.decode("utf-8", "replace")])
     assert np.isfinite(moment)
-
-
-def _params(root: Path) -> Callable[[], object]:
-    params = Workspace(root).params
-
-    def read() -> None:
-        for dataset in params.datasets():
-            params.dataset(dataset)
-        for dataset, recipe in params.experiments():
-            params.experiment(dataset, recipe)
-        params.declare_tokenizers("toy", [])
-
-    return read
 
 
 def _served() -> Any:
@@ -162,9 +129,6 @@ def targets(root: Path, client: served.Client) -> list[Target]:
     space = project / "space.yaml"
     spaces = (b'{"encoder.loss.margin": [0.1, 0.2], "classifier.table.lr": {"log": [0.001, 0.1]}}',)
     found += [
-        Target("params.yaml", "YAML", (json.dumps(PARAMS).encode(),), mutate.document_changed,
-               in_file(project, "params.yaml", _params(project))),
-        Target("--set", "numbers", SETTINGS, mutate.bytes_changed, _settings),
         Target("space of a study", "YAML", spaces, mutate.document_changed,
                in_file(project, space.name, lambda: Space.read(space)), 5),
         Target("questions", "server", (json.dumps(QUESTION).encode(), b'{"text": "a", "k": 3}'),
@@ -175,9 +139,12 @@ def targets(root: Path, client: served.Client) -> list[Target]:
         for name, run, weight in served.boundaries(client)
     ]
     from tests.fuzz.models import targets as models
+    from tests.fuzz.names import targets as names
+    from tests.fuzz.settings import targets as settings
     from tests.fuzz.trees import targets as trees
 
-    found += [*_artefacts(root), *models(root / "models"), *trees(root / "trees")]
+    found += [*settings(root / "settings"), *names(root / "names"), *_artefacts(root), *models(root / "models")]
+    found += trees(root / "trees")
     return [*found, *_files_of_texts(root), *_files_of_rows(root)]
 
 

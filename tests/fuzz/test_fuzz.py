@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,12 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz import names
 from tests.fuzz.fuzz import CORPUS, FAILURES, Tally, ended, fuzz, table
 from tests.fuzz.served import SEEDS, Answer, Client, check, client
+from tests.fuzz.settings import check_settings
 from tests.fuzz.targets import Target, targets
 from xc_core.chain import Workspace
+from xc_core.chain import workspace as workspace_module
 from xc_core.errors import ConfigError, XCError
 from xc_core.outside import yaml_of
+from xc_core.recipes.settings import ModelSettings
 
 CASES = 40
 """Changes of every boundary in the default tests."""
@@ -111,6 +116,31 @@ def test_a_response_that_breaks_a_rule_is_seen(answer: Answer) -> None:
     check(Answer(200, "application/json", b'{"model":0,"answers":[%s]}' % json.dumps(LABELS).encode()), body, labels)
     with pytest.raises(AssertionError):
         check(answer, body, labels)
+
+
+@pytest.mark.parametrize("number", [-0.1, 100.1, 101.0, float("nan")])
+def test_an_accepted_setting_that_cannot_be_right_is_seen(number: float) -> None:
+    config = ModelSettings(min_P_at_1=100.0)
+    check_settings(config)
+    object.__setattr__(config, "min_P_at_1", number)
+    with pytest.raises(AssertionError, match=r"ModelSettings\.min_P_at_1"):
+        check_settings(config)
+
+
+ANYWHERE = ("../x", "a/b", "", ".", "..", "-a", "a b", "a|b", "x\n", "\udcff", "$HOME")
+
+
+@pytest.mark.parametrize(("place", "name"), [(0, "a:b"), *((place, name) for place in (0, 1) for name in ANYWHERE)])
+def test_an_accepted_name_that_another_program_reads_otherwise_is_seen(
+    boundaries: dict[str, Target], monkeypatch: pytest.MonkeyPatch, name: str, place: int
+) -> None:
+    pair = [b"toy", b"ngame"]
+    assert ended(boundaries["names"], b"\0".join(pair)) == ("accepted", "")
+    pair[place] = os.fsencode(name)
+    assert ended(boundaries["names"], b"\0".join(pair))[0] == "refused"
+    for module in (names, workspace_module):
+        monkeypatch.setattr(module, "checked_name", lambda kind, name: name)
+    assert ended(boundaries["names"], b"\0".join(pair))[0] in FAILURES
 
 
 def test_a_server_that_is_gone_is_seen(served: Client) -> None:

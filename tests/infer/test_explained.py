@@ -143,6 +143,53 @@ def test_excluded_labels_make_space_for_the_next(predictor: Predictor) -> None:
     assert uids(filtered) == [plain[1].uid, plain[3].uid, plain[4].uid]
 
 
+def narrow(predictor: Predictor, candidates: int) -> Predictor:
+    """Return a predictor whose scores propose so many labels each."""
+    fusion = replace(predictor.ranker.fusion, candidates=candidates)
+    return replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))
+
+
+@pytest.mark.parametrize("left", [1, 2, 6])
+def test_labels_that_no_score_proposed_take_the_places_of_excluded_ones(predictor: Predictor, left: int) -> None:
+    """The answer was empty, or too short, if nearly all candidates were excluded."""
+    asked = narrow(predictor, 2)
+    ((plain,), (ranked,)) = explained(asked, [
+        Question(TEXTS[:1], k=10), Question(TEXTS[:1], k=10, only=frozenset(range(len(TOPICS))))
+    ])  # fmt: skip
+    proposed = {one.label for one in plain}
+    assert len(proposed) < len(TOPICS) - 1
+    rest = [one for one in ranked if one.label not in proposed][-left:]
+    exclude = frozenset(range(len(TOPICS))) - {one.label for one in rest}
+    questions = [Question(TEXTS[:1], k=10, exclude=exclude), Question(TEXTS[1:3], k=2)]
+    ((found,), others) = explained(asked, questions)
+    assert [one.label for one in found] == [one.label for one in rest][: len(proposed)]
+    assert scores(found) == pytest.approx(scores(rest)[: len(proposed)], abs=1e-6)
+    assert [uids(one) for one in others] == [uids(one) for one in explained(asked, [Question(TEXTS[1:3], k=2)])[0]]
+
+
+def test_the_next_best_labels_are_searched_for_if_there_are_too_many_to_rank_all(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xc_core.infer.explained.MOST_RANKED", 0)
+    asked = narrow(predictor, 1)
+    ((plain,), (ranked,)) = explained(asked, [
+        Question(TEXTS[:1], k=10), Question(TEXTS[:1], k=10, only=frozenset(range(len(TOPICS))))
+    ])  # fmt: skip
+    ((found,),) = explained(asked, [Question(TEXTS[:1], k=1, exclude=frozenset(one.label for one in plain))])
+    (best,) = [one.label for one in ranked if one.label not in {one.label for one in plain}][:1]
+    assert [one.label for one in found] == [best]
+
+
+def test_an_answer_is_no_longer_with_a_filter_than_without(predictor: Predictor) -> None:
+    asked = narrow(predictor, 1)
+    ((plain,),) = explained(asked, [Question(TEXTS[:1], k=10)])
+    ((found,),) = explained(asked, [Question(TEXTS[:1], k=10, exclude=frozenset({plain[0].label}))])
+    assert 0 < len(found) == len(plain) < 9
+    absent = next(label for label in range(len(TOPICS)) if label not in [one.label for one in plain])
+    ((same,),) = explained(asked, [Question(TEXTS[:1], k=10, exclude=frozenset({absent}))])
+    assert same == plain
+
+
 def test_only_ranks_labels_that_no_score_proposed(predictor: Predictor) -> None:
     fusion = replace(predictor.ranker.fusion, candidates=1)
     narrow = replace(predictor, ranker=replace(predictor.ranker, fusion=fusion))

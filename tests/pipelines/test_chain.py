@@ -17,6 +17,7 @@ from assets.settings import mlflow_settings
 from assets.tracking import connect
 from tests.conftest import ToyWorld
 from tests.pipelines.conftest import Materialised, dvc, make_project, run_job
+from tests.stages.test_model_floors import measured
 from xc_core import artifacts, manifests
 from xc_core.chain import STAGES, Workspace
 
@@ -143,9 +144,8 @@ def test_a_failing_check_stops_the_chain_before_the_model(materialised: Material
     shutil.copytree(materialised.workspace.root, root, symlinks=True)
     workspace = Workspace(root)
     experiment = workspace.params.read()["experiments"]["toy_ngame"]
-    workspace.params.declare_experiment(
-        "toy", "ngame", "ngame", {**experiment["stages"], "model": {"min_P_at_1": 100.5}}
-    )
+    workspace.params.declare_experiment("toy", "ngame", "ngame", {**experiment["stages"], "model": {"min_P_at_1": 90}})
+    measured(workspace, "min_P_at_1", 77.0)
     before = manifests.read_manifest(workspace.folder("model", "toy", "ngame")).digest()
     key = materialised.results["retrain"].dagster_run.tags["dagster/partition"]
     from pipelines.definitions import build

@@ -33,6 +33,7 @@ from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
 from tests.pipelines.test_launcher import started as recorded_run
+from tests.stages.test_model_floors import measured
 from xc_core.chain import STAGES, Workspace
 from xc_core.errors import BusyError
 from xc_core.locks import locked
@@ -107,7 +108,8 @@ def test_the_demo_names_a_recipe_that_does_not_compete(
 
 
 def test_the_demo_ends_at_a_failed_check(demo: Recorded, xc: Xc) -> None:
-    demo.workspace.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "model": {"min_P_at_1": 100.5}})
+    demo.workspace.params.declare_experiment("toy", "ngame", "ngame", {**TOY_CHANGES, "model": {"min_P_at_1": 90.0}})
+    measured(demo.workspace, "min_P_at_1", 77.0)
     ended = xc("demo", "--dataset", "toy", "--recipe", "ngame")
     assert ended.code == 77
     assert "failed checks: metric_floor" in ended.err

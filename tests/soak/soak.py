@@ -146,13 +146,13 @@ class Soak:
         with self.killer.at_work(_FIRST), self._exchanged() as champion:
             status = self.servers.ended(run)
         self.rounds[status] += 1
-        self._check_idle(champion)
+        self._check_all(champion)
         if status != "SUCCESS":
             again = self.servers.launch("retrain", self.stages)
             with self.killer.at_work(_AGAIN):
                 found = self.servers.ended(again)
             assert found == "SUCCESS", f"run {again} after {run} ended with {found}"
-            self._check_idle(champion)
+            self._check_all(champion)
         assert digests(self.workspace, self.stages) == self.expected, "other bytes than an unbroken run"
         self._note_failures(began)
         self.restarted = len(self.servers.started_by("lost_retries"))
@@ -186,14 +186,18 @@ class Soak:
             if when > began and (later := [end - when for end in failed if end > when]):
                 self.killer.away[WORKER].append(min(later))
 
-    def _check_idle(self, champion: list[str]) -> None:
-        """Check that all servers are back, the champion is served, the pool is free and nothing is left.
-
-        A command cleans up first, as every start does.
-        """
+    def _check_all(self, champion: list[str]) -> None:
+        """Check that all servers are back, the champion is served without an error, and all is idle."""
         wait_for(self.killer.all_back, 120, f"the servers {list(self.killer.gone)}")
         wait_for(lambda: self.client.versions() == set(champion), 120, f"answers of version {champion}")
         assert self.client.errors == []
+        self.check_idle()
+
+    def check_idle(self) -> None:
+        """Check that no run or stage goes on, the pool is free and nothing is left.
+
+        A command cleans up first, as every start does.
+        """
 
         def free() -> bool:
             found: Any = self.servers.ask(_POOL)["instance"]["concurrencyLimit"]

@@ -1,17 +1,21 @@
-"""Real servers: a cancelled run stays ended, a dropped retry is started once, three random kills lose nothing."""
+"""Real servers: a cancelled run stays ended, a dropped retry is started once, kills and a power cut lose nothing."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from pipelines.sensors import RETRY_TAG
 from tests.processes import wait_for
-from tests.soak.servers import TRAINER, WORKER, Servers, leftovers, victim
-from tests.soak.soak import SETTINGS, Soak, prepared, soak
+from tests.soak.client import Client
+from tests.soak.killer import Killer
+from tests.soak.servers import SERVERS, TRAINER, WORKER, Servers, leftovers, victim
+from tests.soak.soak import SETTINGS, Soak, digests, forget, prepared, soak
+from xc_core.chain import run_stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 BEFORE = ("encoder", "embeddings", "clusters", "negatives")
@@ -72,6 +76,35 @@ def test_a_lost_run_whose_retry_dagster_drops_is_started_once_by_the_sensor(tmp_
         wait_for(lambda: servers.ticks("lost_retries")[0][0] > ended, 120, "a later tick of the sensor")
         assert [runs for _, runs in servers.ticks("lost_retries") if runs] == [[again]]
         assert servers.runs("retrain") == {again: "SUCCESS", run: "FAILURE"}
+    finally:
+        servers.stop_all()
+
+
+def test_a_power_cut_loses_nothing(tmp_path: Path) -> None:
+    """Webserver, daemon, code server, tracking server, run worker and training end at the same moment."""
+    workspace, stages = prepared(tmp_path), ("encoder",)
+    run_stage(workspace, "encoder", "toy", "ngame")
+    expected, servers = digests(workspace, stages), Servers(tmp_path)
+    forget(workspace)
+    soaked = Soak(workspace, servers, Killer(servers, 0, Random(0)), Client([], [], 0), stages)
+    try:
+        servers.start_all()
+        run = servers.launch("retrain", stages)
+        wait_for((workspace.state / "run" / "encoder@toy_ngame").is_dir, 240, "training")
+        for process in (alive := servers.processes()):
+            process.suspend()  # none sees the end of another
+        assert {kind for kind in (*SERVERS, WORKER, TRAINER) if victim(servers, kind)} == {*SERVERS, WORKER, TRAINER}
+        servers.stop_all()
+        wait_for(lambda: not any(process.is_running() for process in alive), 30, "end of all processes")
+        servers.start_all()
+        assert servers.ended(run) == "SUCCESS", "the automatic retry"
+        assert servers.run(run)[0] == "FAILURE"
+        soaked.check_idle()
+        assert digests(workspace, stages) == expected
+        forget(workspace)
+        assert servers.ended(servers.launch("retrain", stages)) == "SUCCESS"
+        soaked.check_idle()
+        assert digests(workspace, stages) == expected
     finally:
         servers.stop_all()
 

@@ -91,7 +91,8 @@ class ReleaseConfig:
 
     def __post_init__(self) -> None:
         one_of(self, policy=POLICIES)
-        at_least(self, max_bin_drop=0, max_slower=1, max_larger=1)
+        at_least(self, max_slower=1, max_larger=1)
+        within(self, max_bin_drop=(0, 100))
 
     def competes(self, recipe: str) -> bool:
         """Return True if models of ``recipe`` may be released."""

@@ -74,6 +74,7 @@ def _echo_preview(workspace: Workspace, dataset: str, shown: Preview) -> None:
             click.echo(line)
     commands = [workspace.params.train_command(dataset, recipe) for recipe in shown.recipes]
     _echo_commands("to be trained again:", commands)
+    echo_places(shown.elsewhere, "would not be deleted, and may hold them:")
     click.echo("nothing was deleted; without --dry-run the command deletes it")
 
 
@@ -119,10 +120,10 @@ def _link_note(path: Path) -> str:
     return f", a link; {path.resolve()} stays" if path.is_symlink() else ""
 
 
-def echo_places(places: list[Place]) -> None:
-    """Print the places that may still hold what was removed, and what to do there."""
+def echo_places(places: list[Place], title: str = "may still hold them:") -> None:
+    """Print the places that may hold what is removed from a dataset, and what to do there."""
     if places:
-        click.echo("may still hold them:")
+        click.echo(title)
     for place in places:
         click.echo(f"  {place.name}: {place.do}")
         for step in place.commands:

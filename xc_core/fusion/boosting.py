@@ -13,7 +13,7 @@ from xc_core.fusion.inputs import Trees
 from xc_core.fusion.leaves import MAX_LEAVES, LeafMasks
 from xc_core.fusion.rules import WithTrees
 from xc_core.fusion.tree import RegressionTree, SortedFeatures
-from xc_core.params import at_least, at_most
+from xc_core.params import MAX_DEPTH, MAX_ROUNDS, at_least, within
 from xc_core.seeds import generator
 from xc_core.shapes import F32, F64, I64, spans
 
@@ -75,8 +75,8 @@ class Boosted(WithTrees):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, rounds=1, shrinkage=1e-6, depth=1, share=1e-6, most=1)
-        at_most(self, shrinkage=1, share=1)
+        at_least(self, most=1)
+        within(self, rounds=(1, MAX_ROUNDS), depth=(1, MAX_DEPTH), shrinkage=(1e-6, 1), share=(1e-6, 1))
 
     def trees(self, content: dict[str, list[Any]]) -> Trees:
         """Return the trees from their plain lists."""

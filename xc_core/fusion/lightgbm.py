@@ -19,7 +19,7 @@ from xc_core.fusion.leaves import MAX_LEAVES
 from xc_core.fusion.linear import HELD, fit_weights
 from xc_core.fusion.rules import WithTrees
 from xc_core.fusion.tree import RegressionTree
-from xc_core.params import at_least, at_most, later
+from xc_core.params import MAX_ROUNDS, at_least, later, within
 from xc_core.shapes import F32, F64, I64, Bool
 
 _MOST_GAINS: Final = 30
@@ -74,8 +74,8 @@ class LightGBM(WithTrees):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, rounds=1, leaves=2, shrinkage=1e-6, penalty=0, truncation=1)
-        at_most(self, leaves=MAX_LEAVES, shrinkage=1)
+        at_least(self, penalty=0, truncation=1)
+        within(self, rounds=(1, MAX_ROUNDS), leaves=(2, MAX_LEAVES), shrinkage=(1e-6, 1))
         if self.linear and (self.weight or self.objective is not Objective.LAMBDARANK):
             raise ConfigError(
                 f"linear=true with weight={self.weight:g} and objective={self.objective}",

@@ -11,7 +11,7 @@ from xc_core.errors import ConfigError
 from xc_core.fusion.base import FUSIONS, FittedFusion, Fusion, chosen
 from xc_core.fusion.inputs import Inputs, Pairs, Trees
 from xc_core.fusion.tree import RegressionTree
-from xc_core.params import at_least
+from xc_core.params import MAX_DEPTH, at_least, within
 from xc_core.shapes import F32, F64, I64, Bool
 
 
@@ -61,7 +61,8 @@ class WithTrees(Fusion):
     With 0 each positive counts 1, as in NGAME. Higher values rank rare labels higher and lower P@1."""
 
     def __post_init__(self) -> None:
-        at_least(self, weight=0, min_leaf=1, tail=0)
+        at_least(self, weight=0, min_leaf=1)
+        within(self, tail=(0, 10))
 
     def target(self, positive_NK: Bool, weight_NK: F32) -> F32:
         """Return positive * weight^tail, scaled to sum to the number of positives; weights must be above 0."""
@@ -102,7 +103,7 @@ class Tree(WithTrees):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, depth=1)
+        within(self, depth=(1, MAX_DEPTH))
 
     def grow(self, features_MF: F32, targets_M: F64, docs_M: I64) -> Trees:
         """Return one tree."""

@@ -5,7 +5,7 @@ Questions that share a pass may differ in k, dial and filters. They share the en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,8 @@ from xc_core.scores import Query
 from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Shortlist, among
 
 NOTHING: Final[frozenset[int]] = frozenset()
+MOST_RANKED: Final = 16_384
+"""Labels of a model up to which all that are not excluded are ranked, if a search finds too few of these."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,43 @@ def explained(predictor: Predictor, questions: list[Question]) -> list[list[list
     answers, start = [], 0
     for question in questions:
         scored_texts = scored.rows(slice(start, start + len(question.texts)))
-        answers.append(_answer(predictor, scored_texts, question))
+        labels = _answer(predictor, scored_texts, question)
+        for place, k in _short_of_labels(scored_texts.ids_NK, question, predictor.ranker.num_labels).items():
+            one = replace(question, texts=(question.texts[place],), k=k)
+            row = slice(start + place, start + place + 1)
+            labels[place] = _wider_answer(predictor, Query(query.doc_ND[row], list(one.texts)), one)
+        answers.append(labels)
         start += len(question.texts)
     return answers
+
+
+def _short_of_labels(ids_NK: I32, question: Question, num_labels: int) -> dict[int, int]:
+    """Return the texts of which ``exclude`` leaves fewer candidates than an answer without it has labels.
+
+    They are places, each with the number of labels that the answer should have.
+    """
+    if not question.exclude or question.only is not None:
+        return {}
+    filled_NK = ids_NK != PAD_ID
+    wanted_N = np.minimum(filled_NK.sum(1), min(question.k, num_labels - len(question.exclude)))
+    short_N = np.flatnonzero((_allowed(ids_NK, question) & filled_NK).sum(1) < wanted_N)
+    return dict(zip(short_N.tolist(), wanted_N[short_N].tolist(), strict=True))
+
+
+def _wider_answer(predictor: Predictor, query: Query, question: Question) -> list[Explained]:
+    """Return the labels of one text from more candidates: those of a wider search, or else all that are not excluded.
+
+    So the time is bounded by the number of excluded labels and by ``MOST_RANKED``.
+    """
+    ranker = predictor.ranker
+    found_K = candidates(ranker.scores, query, ranker.fusion.candidates + len(question.exclude))
+    labels = frozenset(found_K[found_K != PAD_ID].tolist()) - question.exclude
+    if len(labels) < question.k and ranker.num_labels <= MOST_RANKED:
+        labels = frozenset(range(ranker.num_labels)) - question.exclude
+    if not labels:
+        return []
+    limited = replace(question, only=labels)
+    return _answer(predictor, _scored(predictor, query, [limited]), limited)[0]
 
 
 def _scored(predictor: Predictor, query: Query, questions: list[Question]) -> _Scored:

@@ -66,6 +66,8 @@ class Preview:
     """Documents with the text of a forgotten one, which would stay."""
     recipes: list[str]
     """Recipes that would have to be trained again."""
+    elsewhere: list[Place]
+    """Places that may hold it and that nothing is deleted from."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def preview(
     with scratch_to_show(workspace, dataset) as staging:
         if incoming.interrupted(workspace, dataset, command):
             report("forget: all was removed when the last xc forget was stopped; the same command again completes it")
-            return Preview(documents, labels, [], [], 0, [], recipes)
+            return Preview(documents, labels, [], [], 0, [], recipes, places(workspace, dataset))
         _check_inbox(workspace.home(dataset) / INBOX, dataset)
         chosen = _selection(workspace, staging, dataset, documents, labels, with_documents=with_documents)
         accepted = 0
@@ -104,7 +106,8 @@ def preview(
             present = AcceptanceSet.open(workspace.home(dataset) / ACCEPTANCE)
             accepted = present.leaving(chosen.documents, labels, chosen.tables.texts(chosen.documents))
         paths = _derived_paths(workspace, dataset)
-    return Preview(chosen.documents, labels, chosen.unlabelled, paths, accepted, chosen.copies, recipes)
+    elsewhere = places(workspace, dataset)
+    return Preview(chosen.documents, labels, chosen.unlabelled, paths, accepted, chosen.copies, recipes, elsewhere)
 
 
 def forget(

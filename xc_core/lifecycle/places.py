@@ -28,7 +28,7 @@ class Place:
 def places(workspace: Workspace, dataset: str) -> list[Place]:
     """Return the places of a project, those of other packages included.
 
-    It is called when all is deleted, so what fails becomes a place to look at.
+    It is called also when all is deleted, so what fails becomes a place to look at.
     """
     listed = [*_given_acceptance_set(workspace, dataset), *_foreign_scratch_folders(workspace)]
     for entry in metadata.entry_points(group=GROUP):

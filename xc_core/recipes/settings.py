@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xc_core.ann import Auto, IndexPart
 from xc_core.fusion import Fusion, Inputs, Tree
-from xc_core.params import at_least, later
+from xc_core.params import at_least, later, within
 from xc_core.plugins import HasUnused
 from xc_core.scores import Classifier, Frequency, LabelText, Score
 from xc_core.train.classifier import ClassifierSettings
@@ -73,7 +73,8 @@ class FusionSettings(HasUnused):
     The dial may cost twice as much by its 95 % interval, so few documents keep the dial near 0."""
 
     def __post_init__(self) -> None:
-        at_least(self, rows=1, candidates=1, tail_cost=0)
+        at_least(self, rows=1, candidates=1)
+        within(self, tail_cost=(0, 100))
 
     def unused(self) -> frozenset[str]:
         """A rule without parameters is never replaced."""
@@ -109,7 +110,8 @@ class AuditSettings:
     """Root seed."""
 
     def __post_init__(self) -> None:
-        at_least(self, sample=1, k=1, radius=0)
+        at_least(self, sample=1, k=1)
+        within(self, radius=(0, 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,7 @@ class ModelSettings:
     """Points of P@5 that a challenger may be below the champion and still replace it."""
 
     def __post_init__(self) -> None:
-        at_least(self, max_drop=0)
+        within(self, min_P_at_1=(0, 100), min_index_recall=(0, 1), max_drop=(0, 100))
 
 
 def named(*scores: Score) -> Mapping[str, Score]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xc_core.data.labels import LabelMatrix
-from xc_core.params import at_least, later
+from xc_core.params import MAX_EPOCHS, at_least, later, within
 from xc_core.plugins import HasUnused
 from xc_core.sampling.base import NEGATIVES, Documents, LabelPool, LabelVectors, NegativeSource, mask
 from xc_core.sampling.searched import Searching, SearchingSource
@@ -45,7 +45,8 @@ class Importance(Searching, HasUnused):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, hard=0, uniform=0, draws=1, curriculum=0)
+        at_least(self, hard=0, uniform=0, draws=1)
+        within(self, curriculum=(0, MAX_EPOCHS))
         if not self.hard:
             at_least(self, uniform=1)
 

@@ -25,7 +25,7 @@ from xc_core.classifiers import (
 )
 from xc_core.errors import ConfigError, DataError, DivergedError
 from xc_core.losses import DecoupledSoftmax, Loss
-from xc_core.params import at_least, below
+from xc_core.params import MAX_EPOCHS, at_least, below, within
 from xc_core.sampling import Documents, InBatch, Negatives, Order, Random
 from xc_core.scores.base import SCORES, FittedScore, HasIndex, NewLabels, Sample, ScoreData
 from xc_core.scores.vectors import ByVectors, VectorScore
@@ -59,7 +59,8 @@ class BiasedRows(ByVectors, HasIndex):
     index: IndexPart = field(default_factory=Auto)
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=1, warmup=0, dropout=0)
+        at_least(self, warmup=0, dropout=0)
+        within(self, epochs=(1, MAX_EPOCHS))
         below(self, warmup=1, dropout=1)
         for name, chosen in (("order", self.order), ("negatives", self.negatives)):
             if chosen.stored:

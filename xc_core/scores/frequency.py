@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xc_core.params import at_least
+from xc_core.params import within
 from xc_core.scores.base import SCORES, FittedScore, NewLabels, Query, Score, ScoreData
 from xc_core.shapes import F32, I32, I64
 
@@ -57,7 +57,7 @@ class Prior(Frequency):
     """Weight of the logarithm; of a score that was trained by a softmax, the temperature of that loss."""
 
     def __post_init__(self) -> None:
-        at_least(self, temperature=0)
+        within(self, temperature=(0, 100))
 
     def _values(self, count_L: I64) -> F32:
         """Count a label without any document as half a document."""

@@ -21,7 +21,7 @@ import numpy as np
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.memory import give_back
-from xc_core.params import at_least, later
+from xc_core.params import MAX_DEPTH, at_least, later, within
 from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
 from xc_core.scores.beam_search import shortlist
 from xc_core.scores.discarded import quiet
@@ -75,9 +75,8 @@ class Lexical(Score):
     """Labels of a document that have a score, at most."""
 
     def __post_init__(self) -> None:
-        at_least(
-            self, trees=1, clusters=2, depth=1, passes=1, tolerance=1e-6, threshold=0, usual_terms=0, beam=1, labels=1
-        )
+        at_least(self, clusters=2, passes=1, usual_terms=0, beam=1, labels=1)
+        within(self, trees=(1, 1000), depth=(1, MAX_DEPTH), tolerance=(1e-6, 1), threshold=(0, 100))
 
     def check(self) -> None:
         """Raise MissingError if omikuji or scikit-learn is not installed."""

@@ -16,7 +16,7 @@ from xc_core.ann import Exact, ExactIndex, Index, Ivf, exact_search, load_index,
 from xc_core.arrays import read_arrays
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.errors import CorruptError
-from xc_core.params import at_least
+from xc_core.params import at_least, within
 from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Score, ScoreData, Size
 from xc_core.shapes import F32, I32, I64, PAD_ID, Shortlist
 
@@ -43,7 +43,8 @@ class Neighbours(Score):
     """Cells that an IVF search visits."""
 
     def __post_init__(self) -> None:
-        at_least(self, nearest=1, temperature=1e-6, exact_up_to=0, probes=1)
+        at_least(self, nearest=1, exact_up_to=0, probes=1)
+        within(self, temperature=(1e-6, 100))
 
     def fit(self, data: ScoreData) -> FittedScore:
         """Build an index over the documents; raise ValueError if vectors and labels are of different documents."""

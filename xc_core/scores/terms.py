@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from xc_core.errors import DataError, MissingError
-from xc_core.params import at_least, at_most, later
+from xc_core.params import at_least, later, within
 from xc_core.plugins import HasUnused
 from xc_core.scores.base import Query, ScoreData
 from xc_core.scores.ngrams import count_ngrams
@@ -51,8 +51,8 @@ class TermSettings(HasUnused):
     """Number of characters of a term, which is a part of a word, its edges included; 0: terms are words."""
 
     def __post_init__(self) -> None:
-        at_least(self, ngrams=1, min_documents=1, terms=1, characters=0)
-        at_most(self, characters=_LONGEST)
+        at_least(self, min_documents=1, terms=1)
+        within(self, ngrams=(1, _LONGEST), characters=(0, _LONGEST))
 
     def unused(self) -> frozenset[str]:
         """Parts of words have one length."""

@@ -18,7 +18,7 @@ from xc_core.devices import CPU, Device, put
 from xc_core.distributed import ALONE, World
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
-from xc_core.params import at_least, below, later
+from xc_core.params import MAX_EPOCHS, at_least, below, later, within
 from xc_core.plugins import HasUnread, HasUnused
 from xc_core.sampling import (
     BatchOrder,
@@ -65,7 +65,8 @@ class ClassifierSettings(HasUnused, HasUnread):
     """Root seed."""
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=0, warmup=0, dropout=0, average=0, enough=1)
+        at_least(self, warmup=0, dropout=0, average=0, enough=1)
+        within(self, epochs=(0, MAX_EPOCHS))
         below(self, warmup=1, dropout=1, average=1)
         for name, chosen in (("order", self.order), ("negatives", self.negatives)):
             if self.augment and chosen.stored:

@@ -8,7 +8,7 @@ from pathlib import Path
 from xc_core.encoders import EncoderConfig
 from xc_core.errors import ConfigError
 from xc_core.losses import Loss, Triplet
-from xc_core.params import at_least, later
+from xc_core.params import MAX_EPOCHS, later, within
 from xc_core.plugins import HasOutside, HasUnused
 from xc_core.sampling import ROWS, TEXTS, Clustered, InBatch, Negatives, Order
 from xc_core.train.heads import ByText, Scorer
@@ -41,7 +41,7 @@ class EncoderSettings(HasUnused, HasOutside):
     """Root seed."""
 
     def __post_init__(self) -> None:
-        at_least(self, epochs=0)
+        within(self, epochs=(0, MAX_EPOCHS))
         if self.encoder.heads == 2 and self.epochs and not (self.scorer.reads_texts and self.scorer.trains_rows):
             do = "set scorer to text-and-row, or heads to 1"
             raise ConfigError(f"heads 2 with the scorer {self.scorer.kind!r}", expected="a scorer of both", do=do)
