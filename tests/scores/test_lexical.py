@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import io
 import json
 import shutil
 import subprocess
@@ -245,6 +246,16 @@ progress.report("later")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == "fitting: 1 of 2, lexical\nFalse\nlater\n"
     assert done.stdout == "after True\n"
+
+
+def test_output_is_discarded_if_stderr_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    kept = io.TextIOWrapper(written, write_through=True)
+    monkeypatch.setattr(sys, "stderr", kept)
+    with quiet():
+        print("progress", file=sys.stderr)
+    assert sys.stderr is kept
+    assert written.getvalue() == b"progress\n"
 
 
 @pytest.mark.parametrize("at_once", [{"_LINES_AT_ONCE": 1}, {"_LINES_AT_ONCE": 7}, {"_TERMS_AT_ONCE": 20}, {}])

@@ -4,8 +4,16 @@ The softmax (1) is approximated by negative sampling: (2) and its regularised fo
     -log sigma(s_y) - log sigma(-s_y') + lambda [ (s_y + log p_n(y | x))^2 + (s_y' + log p_n(y' | x))^2 ]
 p_n: a probabilistic tree on k principal components of x (section 3), a sum over the path from the root to y (7):
     log p_n(y | x) = sum_v log sigma(zeta_v (w_v . x + b_v)), zeta_v = 1 to the right, -1 to the left
-fitted with lambda_n (8); or uniform, or by frequency. Prediction (5): argmax_y s_y + log p_n(y | x). NCE, one-vs-each
-and augment-and-reduce add nothing.
+Fitted from the root: at a node v with the labels Y_v, Newton steps in (w_v, b_v) maximise (8), with its regulariser,
+    sum_{(x, y): y in Y_v} log sigma(zeta_y (w_v . x + b_v)) - lambda_n (|w_v|^2 + b_v^2)
+in turn with the split (9): the half of Y_v with the largest Delta_y = sum_{x of y} (w_v . x + b_v) goes to the right.
+Or p_n is uniform, or by frequency. Prediction (5): argmax_y s_y + log p_n(y | x).
+
+NCE, one-vs-each and augment-and-reduce add nothing at prediction. Their losses of a pair (x, y):
+    nce, m draws:  -log sigma(u_y) - sum_y' log sigma(-u_y'), u_y = s_y - c - log m - log p_n(y | x)
+    ove:           -mean_y' log sigma(s_y - s_y'), for the sum over all y' != y; its prior is a decay of the rows
+    anr:           log(1 + eta) + (S - eta) / (1 + eta), S = sum_{y' != y} e^{s_y' - s_y}, estimated from the draws;
+                   eta, one number per pair, follows S. At eta = S it is the softmax loss (1), otherwise above it.
 
 x: the vectors of a trained encoder, that of ``ngame`` after its M1 (the paper: XML-CNN features, trained on the data).
 ``adversarial-pretrained`` does not train the encoder, as all six did until 2026-11-22. The paper keeps a document's
@@ -56,7 +64,7 @@ ADVERSARIAL = register(
             warmup=0.03,
         ),
         scores=named(Classifier(), Noise()),  # s_y, log p_n
-        fusion=PLAIN_SUM,  # (5)
+        fusion=PLAIN_SUM,  # s_y + log p_n (5); s_y alone without the score noise
     ),
 )
 _NO_BIAS: dict[str, Any] = {"noise": None}
@@ -96,13 +104,13 @@ NCE = _register_variant(
     "nce",
     "NCE, Gutmann and Hyvaerinen, 2010, the tree as base",
     scores=_NO_BIAS,
-    loss={"kind": "nce", "temperature": _SCALE, "bias": 14.0},  # above log L
+    loss={"kind": "nce", "temperature": _SCALE, "bias": 14.0},  # c; above log L
 )
 OVE = _register_variant(
     "ove",
     "one-vs-each, Titsias, 2016",
     scores=_NO_BIAS,
-    negatives={"kind": "uniform", "positives": 0, "draws": 1},
+    negatives={"kind": "uniform", "positives": 0, "draws": 1},  # y' per y
     loss={"kind": "one-vs-each", "temperature": _SCALE},
     table={"weight_decay": 0.5},  # the prior
 )
@@ -110,6 +118,6 @@ ANR = _register_variant(
     "anr",
     "augment and reduce, Ruiz et al., ICML 2018",
     scores=_NO_BIAS,
-    negatives={"kind": "importance", "positives": 0, "hard": 0, "uniform": 256, "draws": 1},  # labels per batch
-    loss={"kind": "augment-reduce", "temperature": _SCALE, "decay": 0.9},  # eta: weight t^-0.9
+    negatives={"kind": "importance", "positives": 0, "hard": 0, "uniform": 256, "draws": 1},  # y' per batch
+    loss={"kind": "augment-reduce", "temperature": _SCALE, "decay": 0.9},  # eta: its t-th S has weight t^-0.9
 )

@@ -73,9 +73,9 @@ ASTRA = register(
             augment=True,  # label texts as documents
             epochs=4.0,  # epochs; the first search is used in the third
         ),
-        classifier=NO_M4,
+        classifier=NO_M4,  # w is trained above, with E
         scores=named(Classifier()),  # f_l
-        fusion=PLAIN_SUM,
+        fusion=PLAIN_SUM,  # of one score: f_l alone ranks
     ),
 )
 

@@ -31,9 +31,9 @@ BONSAI = register(
         name="bonsai",
         paper="Bonsai: diverse and shallow trees for extreme multi-label classification, Khandagale et al., 2020",
         module=__name__,
-        encoder=NO_ENCODER,
+        encoder=NO_ENCODER,  # no score reads its vectors
         classifier=replace(
-            NO_M4,
+            NO_M4,  # no score reads the rows
             refit=True,  # learn from validation documents too, and before that without half of them
             enough=1,  # one half is left out, for figures on validation documents
         ),
@@ -50,6 +50,6 @@ BONSAI = register(
                 labels=100,
             ),
         ),
-        fusion=PLAIN_SUM,  # of one score
+        fusion=PLAIN_SUM,  # of one score: the trees alone rank
     ),
 )

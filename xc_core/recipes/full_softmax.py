@@ -42,9 +42,9 @@ RENEE = register(
             augment=True,  # label texts as documents
             epochs=3.0,
         ),
-        classifier=NO_M4,
+        classifier=NO_M4,  # w is trained above, with E
         scores=named(Classifier()),  # f_l
-        fusion=PLAIN_SUM,
+        fusion=PLAIN_SUM,  # of one score: f_l alone ranks
     ),
 )
 DEXML = register(
@@ -68,8 +68,8 @@ DEXML = register(
             optim=_OPTIM,
             epochs=3.0,
         ),
-        classifier=NO_M4,
+        classifier=NO_M4,  # there are no rows w_l
         scores=named(LabelText(search=True)),  # s_l
-        fusion=PLAIN_SUM,
+        fusion=PLAIN_SUM,  # of one score: s_l alone ranks
     ),
 )

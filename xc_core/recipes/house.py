@@ -6,7 +6,13 @@ UniDEC); in M4 the positives of a large batch.
 Scores: label text, a table row, the vote of the nearest train documents (needs no training), and the four of ``words``,
 which err on other documents than an encoder does: linear label trees on words and on parts of words (four characters),
 and the words and the parts that text and label share.
-Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4.
+Loss: decoupled softmax (DEXML, UniDEC) in M1, NGAME's triplet in M4. L_B: the labels of a batch's pool; P_i: all
+positives of document i; P_i^B: those in L_B. With s_ik = E(x_i) . E(z_k) and the temperature t, M1 minimises
+    sum_i 1 / |P_i^B| sum_{l in P_i^B} log [ 1 + sum_{k in L_B, not in P_i} e^{(s_ik - s_il) / t} ]
+With rows w that start at E(z), unit vectors, f_ik = w_k . E(x_i) and E frozen, M4 minimises
+    sum_i sum_{l in P'_i} sum_{k in N_i} a_ilk [ f_ik - f_il + gamma ]_+
+P'_i: the five lowest of P_i; N_i: the five highest of L_B that are not in P_i; a_ilk: a softmax of f_ik / t over the
+k in N_i whose bracket is above 0, held constant in the gradient.
 Fusion: a linear model of all scores and the frequency, which reads the logarithm of the probabilities ``lexical`` and
 ``characters``, corrected by trees of LightGBM; both are fitted to the order of a document's candidates (the trees by
 LambdaRank). A label without train documents gets at least the fused score that others have on average at its plain
@@ -102,16 +108,16 @@ HOUSE = register(
         encoder=EncoderSettings(  # M1
             encoder=EncoderConfig(name="minilm", pooling=Pooling.MEAN, max_length=128, frozen_layers=1),
             order=Random(batch_size=256),
-            negatives=InBatch(positives=2, share=True),
-            scorer=ByText(),
-            loss=DecoupledSoftmax(temperature=0.05, forward=1.0),
+            negatives=InBatch(positives=2, share=True),  # L_B: two of each P_i; P_i^B
+            scorer=ByText(),  # E(z)
+            loss=DecoupledSoftmax(temperature=0.05, forward=1.0),  # t; documents to labels alone
             optim=OptimConfig(lr=4e-4, warmup=0.1, weight_decay=0.01, clip=1.0),
             epochs=3.0,
         ),
         classifier=ClassifierSettings(  # M3, M4
             order=Random(batch_size=1024),
-            negatives=InBatch(positives=0, unseen=128),
-            loss=Triplet(margin=0.2, hardest=5, positives=5, temperature=0.1),
+            negatives=InBatch(positives=0, unseen=128),  # L_B: all P_i, and 128 labels without documents
+            loss=Triplet(margin=0.2, hardest=5, positives=5, temperature=0.1),  # gamma, |N_i|, |P'_i|, t
             table=TableConfig(start="text", unit=True, lr=0.02, decay=0.99, optimiser="rmsprop"),
             epochs=30.0,
             warmup=0.03,

@@ -67,9 +67,9 @@ DEPSL = register(
             optim=_OPTIM,
             epochs=3.0,
         ),
-        classifier=NO_M4,
+        classifier=NO_M4,  # there is no Psi
         scores=named(LabelText(search=True)),
-        fusion=PLAIN_SUM,
+        fusion=PLAIN_SUM,  # of one score: Phi_D(x) . Phi_D(z) alone ranks
     ),
 )
 UNIDEC = register(
@@ -102,8 +102,8 @@ UNIDEC = register(
             optim=_OPTIM,
             epochs=3.0,
         ),
-        classifier=NO_M4,
+        classifier=NO_M4,  # Psi is trained above, with Phi
         scores=named(LabelText(search=False), Classifier(joined=True)),  # one search over both, concatenated
-        fusion=PLAIN_SUM,
+        fusion=PLAIN_SUM,  # both scores: the concatenated vectors
     ),
 )

@@ -23,8 +23,8 @@ WORDS = register(
         name="words",
         paper="this project",
         module=__name__,
-        encoder=NO_ENCODER,
-        classifier=replace(NO_M4, refit=True, enough=FUSION_ROWS),
+        encoder=NO_ENCODER,  # no score reads its vectors
+        classifier=replace(NO_M4, refit=True, enough=FUSION_ROWS),  # no score reads the rows; refit is for the scores
         scores=named(
             Frequency(),
             LEXICAL,

@@ -46,7 +46,7 @@ def quiet() -> Iterator[None]:
 def _errors_to(descriptor: int) -> Iterator[None]:
     """Let ``sys.stderr`` write to a copy of the process's stderr, unless it writes elsewhere, as in a test."""
     before = sys.stderr
-    if not isinstance(before, io.TextIOWrapper) or before.fileno() != 2:
+    if not isinstance(before, io.TextIOWrapper) or _descriptor(before) != 2:
         yield
         return
     copy = open(descriptor, "w", 1, before.encoding, before.errors, closefd=False)  # noqa: SIM115
@@ -57,3 +57,11 @@ def _errors_to(descriptor: int) -> Iterator[None]:
         with between_lines(), contextlib.suppress(OSError):  # of a terminal that is gone
             sys.stderr = before
             copy.close()
+
+
+def _descriptor(stream: io.TextIOWrapper) -> int | None:
+    """Return the file descriptor that a stream writes to, None if it has none."""
+    try:
+        return stream.fileno()
+    except io.UnsupportedOperation:
+        return None
