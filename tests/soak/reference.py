@@ -109,18 +109,30 @@ class Reference:
     def ranked(self, asked: Asked, text: str) -> list[Expected]:
         """Return the labels that the filters of a question leave, best first, whatever their probability."""
         known, tail = self.known[text], self.tail(asked)
-        left = set(known.proposed if asked.only is None else asked.only) - set(asked.exclude or ())
-        rows = [(uid, known.fused[uid]) for uid in left]
+        rows = [(uid, known.fused[uid]) for uid in self._left(asked, known)[0]]
         if (curve := self.curve) is None:
             found = [Expected(uid, score, None) for uid, score in rows]
         else:
             found = [Expected(uid, curve.turned(uid, score, tail), curve.probability(score)) for uid, score in rows]
         return sorted(found, key=lambda one: -one.score)
 
+    @staticmethod
+    def _left(asked: Asked, known: Known) -> tuple[set[str], int]:
+        """Return the labels that the filters leave, and how many of them are ranked: one more than k beside a bound.
+
+        If they leave fewer than there would be without ``exclude``, all other labels take the places.
+        """
+        k, excluded = (asked.k or K) + bool(asked.min_probability), set(asked.exclude or ())
+        if asked.only is not None:
+            return set(asked.only) - excluded, k
+        left, others = known.proposed - excluded, known.fused.keys() - excluded
+        wanted = min(k, len(known.proposed), len(others))
+        return (set(left), k) if len(left) >= wanted else (set(others), wanted)
+
     def answer(self, asked: Asked, text: str) -> list[Expected]:
         """Return the labels of a text."""
         likely = [one for one in self.ranked(asked, text) if _at_least(one, asked.min_probability or 0.0)]
-        return likely[: asked.k or K]
+        return likely[: min(asked.k or K, self._left(asked, self.known[text])[1])]
 
     def wrong(self, asked: Asked, reply: Mapping[str, Any]) -> str:
         """Return the first thing that is wrong with a reply, an empty string if nothing is."""
@@ -135,7 +147,9 @@ class Reference:
 
     def _wrong(self, asked: Asked, text: str, labels: list[dict[str, Any]], cut: bool) -> Iterator[str]:
         """Yield what is wrong with the labels of a text."""
-        ranked, bound, k = self.ranked(asked, text), asked.min_probability or 0.0, asked.k or K
+        ranked, bound = self.ranked(asked, text), asked.min_probability or 0.0
+        most = self._left(asked, self.known[text])[1]
+        k = min(asked.k or K, most)
         sure = {one.uid: one for one in ranked if _at_least(one, bound + _TURNED * bool(bound))}
         possible = {one.uid: one for one in ranked if _at_least(one, bound - _TURNED)}
         uids = [label["uid"] for label in labels]
@@ -148,7 +162,7 @@ class Reference:
                     if a["score"] < b["score"] - _ROUNDING)  # fmt: skip
         least = labels[-1]["score"] + 2 * _TURNED if len(labels) == k else -math.inf
         yield from (f"{one.uid} is missing" for one in sure.values() if one.uid not in uids and one.score > least)
-        must, may = bound and len(sure) > k, bound and len(possible) > k
+        must, may = (bound and most > k and len(one) > k for one in (sure, possible))
         if (must and not cut) or (cut and not may):
             yield f"cut is {cut}"
 
@@ -169,18 +183,20 @@ class Reference:
             points += [label["trees"] or 0.0, label["dial"], label.get("by_sum", 0.0)]
             if abs(label["dial"] - dial) > _TURNED or abs(sum(points) - label["score"]) > _TURNED:
                 yield f"{uid}: {points} for {label['score']}"
-            yield from self._wrong_reasons(label["why"], uid, known, known.proposed.union(asked.only or ()))
+            least = known.proposed.union(asked.only or ())
+            yield from self._wrong_reasons(label["why"], uid, known, least, least | self._left(asked, known)[0])
 
     def _wrong_reasons(
-        self, reasons: list[dict[str, Any]], uid: str, known: Known, candidates: frozenset[str]
+        self, reasons: list[dict[str, Any]], uid: str, known: Known, least: frozenset[str], most: frozenset[str]
     ) -> Iterator[str]:
+        """Yield what is wrong with the reasons of a label, which has a rank among ``least`` to ``most`` candidates."""
         if [reason["score"] for reason in reasons] != list(known.values):
             yield f"reasons of {uid}: {[reason['score'] for reason in reasons]}"
             return
         for reason in reasons:
             values = known.values[reason["score"]]
-            value, others = values[uid], [values[one] for one in candidates if one != uid]
-            ranks = [1 + sum(other > value + by for other in others) for by in (_ROUNDING, -_ROUNDING)]
+            value, bounds = values[uid], ((least, _ROUNDING), (most, -_ROUNDING))
+            ranks = [1 + sum(values[one] > value + by for one in candidates - {uid}) for candidates, by in bounds]
             adds = value * weight if (weight := self.weights.get(reason["score"])) else None
             if abs(reason["value"] - value) > _ROUNDING or not ranks[0] <= reason["rank"] <= ranks[1]:
                 yield f"{uid}: {reason}, not {value} and a rank of {ranks}"

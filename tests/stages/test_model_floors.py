@@ -89,7 +89,7 @@ def test_a_model_is_packed_at_the_floor_and_just_above_it_and_refused_just_below
 def test_a_figure_that_is_no_number_is_refused_however_low_the_floor(
     setting: str, value: float | None, copied: Workspace, edit: Edit
 ) -> None:
-    edit(copied, {f"{FLOORS}/{name}": -1.0 for name in NAMES})
+    edit(copied, {f"{FLOORS}/{name}": 0.0 for name in NAMES})
     measured(copied, setting, value)
     assert not packed(copied)
 

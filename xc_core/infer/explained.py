@@ -18,7 +18,7 @@ from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Shortlist, among
 
 NOTHING: Final[frozenset[int]] = frozenset()
 MOST_RANKED: Final = 16_384
-"""Labels of a model up to which all that are not excluded are ranked, if a search finds too few of these."""
+"""Labels of a model up to which all that are not excluded are ranked, if too few candidates are left."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +118,16 @@ def _short_of_labels(ids_NK: I32, question: Question, num_labels: int) -> dict[i
 
 
 def _wider_answer(predictor: Predictor, query: Query, question: Question) -> list[Explained]:
-    """Return the labels of one text from more candidates: those of a wider search, or else all that are not excluded.
+    """Return the labels of one text from all that are not excluded; of a large model from those of a wider search.
 
-    So the time is bounded by the number of excluded labels and by ``MOST_RANKED``.
+    So the time is bounded by ``MOST_RANKED`` and by the number of excluded labels.
     """
     ranker = predictor.ranker
-    found_K = candidates(ranker.scores, query, ranker.fusion.candidates + len(question.exclude))
-    labels = frozenset(found_K[found_K != PAD_ID].tolist()) - question.exclude
-    if len(labels) < question.k and ranker.num_labels <= MOST_RANKED:
+    if ranker.num_labels <= MOST_RANKED:
         labels = frozenset(range(ranker.num_labels)) - question.exclude
+    else:
+        found_K = candidates(ranker.scores, query, ranker.fusion.candidates + len(question.exclude))
+        labels = frozenset(found_K[found_K != PAD_ID].tolist()) - question.exclude
     if not labels:
         return []
     limited = replace(question, only=labels)
