@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import ToyWorld, write_json
 from tests.data.worlds import contents, facts_of, read_world, small_world, write_table, write_world, write_xc_json
 from xc_core.data.corpus import Corpus
+from xc_core.data.formats import ReadOptions, open_source
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import digests, is_acceptance
 from xc_core.errors import DataError
@@ -254,21 +255,30 @@ def test_a_train_file_without_times_is_refused(tmp_path: Path) -> None:
             read_world(write_world(tmp_path / layout, layout, small_world(DOCUMENTS)), split="time")
 
 
-@pytest.mark.parametrize("value", [5, True, None, [1], {"a": 1}])
-def test_times_of_another_type_than_the_first_in_xc_json(tmp_path: Path, value: Any) -> None:
-    """A file whose first time is neither a text nor a number has no times, as a field with another meaning."""
+@pytest.mark.parametrize("value", [5, 2.5, True, None, "5 min", [1], {"a": 1}, 10**400], ids=lambda v: f"{v}"[:9])
+@pytest.mark.parametrize("row", [0, 41])
+def test_times_in_xc_json_are_an_error_only_if_they_decide(tmp_path: Path, value: Any, row: int) -> None:
+    """A field ``time`` may mean something else, and was ignored before."""
     world = timed_world("dates")
-    world.train[7]["time"] = value
+    world.train[row]["time"] = value
     folder = written(tmp_path / "world", "xc-json", world)
-    if value is None:
-        assert len(read_world(folder).uids(read_world(folder).rows("train"))) > 0
-    else:
-        with pytest.raises(DataError, match=r"time .* as a string, as in the first line|time as a string"):
-            read_world(folder)
-    world.train[0], world.train[7] = world.train[7], world.train[0]
-    if value != 5:
-        facts = facts_of(read_world(written(tmp_path / "other", "xc-json", world)))
-        assert "timed" not in facts["split"]
+    assert facts_of(read_world(folder))["split"]["timed"]
+    with pytest.raises(DataError, match=r"found no time|the time |times that are dates") as error:
+        read_world(folder, split="time")
+    assert value == 5 or value == 2.5 or f"trn.json, line {row + 1}" in str(error.value)
+
+
+@pytest.mark.parametrize("number", [2**53, 1.5])
+def test_times_of_xc_json_are_read_as_they_are_written(tmp_path: Path, number: float) -> None:
+    """The first document may have none, and large numbers stay whole."""
+    world = timed_world()
+    for row in world.train:
+        row["time"] += number
+    expected = [str(row["time"]) for row in world.train]
+    del world.train[0]["time"]
+    _, source = open_source(written(tmp_path / "world", "xc-json", world), "auto", ReadOptions())
+    (block,) = source.documents("train")
+    assert block.times == ["", *expected[1:]]
 
 
 def test_settings(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.data.formats.base import Block
+from xc_core.data.formats.base import Block, in_json
 from xc_core.data.splits import digests, is_acceptance
 from xc_core.errors import DataError, preview
 from xc_core.shapes import F64, Array, Bool
@@ -44,7 +44,7 @@ class Times:
         if block.times is None:
             raise DataError(
                 "no time of the documents, but the split is by time",
-                expected="a column time (tables), or a field time that the first line has too (xc-json)",
+                expected="a column time (tables) or a field time (xc-json)",
                 do="add it, or choose another split (xc ingest --split uid)",
                 where=block.file,
             )
@@ -82,6 +82,11 @@ def is_last(moment_N: F64, digest_N: Array, count: int, accepted: float = 0.0) -
     last_N = np.zeros(len(moment_N), bool)
     last_N[order[max(0, len(order) - count) :]] = True
     return last_N
+
+
+def written(value: object) -> str:
+    """Return a time of a file as text; nothing is ""."""
+    return value if isinstance(value, str) else "" if value is None else in_json(value)
 
 
 def moments(uids: Sequence[str], times: Sequence[str]) -> F64:
