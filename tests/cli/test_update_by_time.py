@@ -207,3 +207,10 @@ def test_a_validation_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_error_of_a_wrong_time_says_what_to_do(timed: Workspace, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="xc ingest --split"):
         update(timed, drop(tmp_path / "a", {"N0": "soon"}), "toy")
+
+
+def test_no_train_document_is_validated_when_all_validation_documents_are_forgotten(timed: Workspace) -> None:
+    forget(timed, "toy", held_out(timed), [])
+    assert held_out(timed) == []
+    forget(timed, "toy", ["D0001"], [])
+    assert held_out(timed) == []

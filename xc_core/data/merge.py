@@ -192,7 +192,8 @@ class Tables:
         """Write xc-json with filter files, for a split ``by``; return the length of the longest line in bytes.
 
         For a split by family one family is named even if none has siblings, so that families are not searched again:
-        corrected texts may be near-duplicates, and their documents keep their splits.
+        corrected texts may be near-duplicates, and their documents keep their splits. For a split by time the file of
+        validation documents is written even if it is empty: without it an ingest would hold out train documents.
         """
         folder.mkdir(parents=True)
         ids = self.labels.select(label="uid", id=pl.int_range(pl.len()))
@@ -203,7 +204,7 @@ class Tables:
         in_train = pl.col("split").replace(ACCEPTANCE, TRAIN)  # the next ingest holds the same documents out again
         for split in (TRAIN, VALIDATION, TEST):
             split_rows = rows.filter(in_train == split)
-            if len(split_rows) or split != VALIDATION:
+            if len(split_rows) or split != VALIDATION or by == "time":
                 longest = max(longest, _write(folder / f"{STEM[split]}.json", split_rows.drop("split")))
             self._write_filters(folder / f"filter_labels_{split}.txt", split_rows, ids)
         return longest
