@@ -27,7 +27,7 @@ class Timeline:
         times = self._tests if split == TEST else self._learnt
         if self.decides and split == TRAIN:
             times.add(block, digest_N)
-        elif block.times and self._readable:
+        elif block.times:
             try:
                 times.add(block, digest_N)
             except DataError:

@@ -125,5 +125,5 @@ def _moment(text: str) -> tuple[float, bool] | None:
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), False
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
