@@ -361,3 +361,21 @@ def test_settings(tmp_path: Path) -> None:
         "group",
         "uid",
     ]
+
+
+def test_a_time_of_a_document_is_read_and_one_of_a_label_is_ignored(tmp_path: Path, lines: list[str]) -> None:
+    world = timed_world()
+    world.labels[0]["time"] = 5
+    read_world(written(tmp_path / "world", "xc-json", world))
+    assert [line for line in lines if "ignored" in line] == ["lbl.json: ignored fields: 'time'"]
+
+
+@pytest.mark.parametrize("by", ["uid", "group"])
+def test_groups_split_off_as_a_whole_only_in_a_split_by_group(tmp_path: Path, by: str) -> None:
+    folder = tmp_path / "world"
+    folder.mkdir()
+    rows = [[f"r{number}", f"a text {number}", "a", f"g{number // 10}"] for number in range(100)]
+    write_table(folder / "train.csv", [["uid", "text", "labels", "group"], *rows])
+    tests = {int(uid[1:]) for uid in held_out(read_world(folder, split=by), "test")}
+    divided = [group for group in range(10) if 0 < len(tests & set(range(10 * group, 10 * group + 10))) < 10]
+    assert bool(divided) == (by == "uid")
