@@ -77,6 +77,7 @@ def test_the_files_are_read_once_if_the_first_corpus_has_all_that_families_need(
 ) -> None:  # fmt: skip
     """The result is that of --split family."""
     world, calls = family_world(), []
+    world.train[5]["time"] = "5 min"
     if named:
         world.train[3]["near_duplicate_of"] = world.train[8]["uid"]
 
