@@ -12,11 +12,11 @@ from benchmarks.commits import MOST_FILES, commits, main
 from tests.data.worlds import read_world
 
 
-def commit(folder: Path, day: int, message: str, *names: str) -> None:
+def commit(folder: Path, day: int, message: str, *names: str, time: str = "12:00:00+02:00") -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{message}\n")
-    moment = f"2026-01-{day:02}T12:00:00+02:00"
+    moment = f"2026-01-{day:02}T{time}"
     settings = {f"GIT_{who}_{what}": "a" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     settings |= {"GIT_COMMITTER_DATE": moment, "GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"}
     for command in (["add", "-A"], ["commit", "-qm", message]):
@@ -26,9 +26,9 @@ def commit(folder: Path, day: int, message: str, *names: str) -> None:
 def repository(folder: Path) -> Path:
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     commit(folder, 1, "A first change\n\nMore of it\n\nSigned-off-by: a", "a/b/c.txt", "alone.txt")
-    commit(folder, 2, "Too many", *(f"many/{number}.txt" for number in range(MOST_FILES + 1)))
+    commit(folder, 2, "Too many", "d é.txt", *(f"many/{number}.txt" for number in range(MOST_FILES + 1)))
     commit(folder, 4, "Ähnlich", "a/b/c.txt", "d é.txt")
-    commit(folder, 3, "Later, by an earlier clock", "a/f.txt", "d é.txt")
+    commit(folder, 4, "Later, by an earlier clock", "a/f.txt", "d é.txt", time="13:00:00+14:00")
     commit(folder, 5, "Only once", "nowhere.txt")
     return folder
 
@@ -37,7 +37,7 @@ def test_labels_are_files_and_folders_of_at_least_two_commits(tmp_path: Path) ->
     found = commits(repository(tmp_path / "repository"))
     assert [(each.time[:10], each.text, each.labels) for each in found] == [
         ("2026-01-01", "A first change More of it", ("a/", "a/b/", "a/b/c.txt")),
-        ("2026-01-03", "Later, by an earlier clock", ("a/", "d é.txt")),
+        ("2026-01-04", "Later, by an earlier clock", ("a/", "d é.txt")),
         ("2026-01-04", "Ähnlich", ("a/", "a/b/", "a/b/c.txt", "d é.txt")),
     ]
 

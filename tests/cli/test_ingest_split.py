@@ -77,6 +77,7 @@ def test_the_files_are_read_once_if_the_first_corpus_has_all_that_families_need(
 ) -> None:  # fmt: skip
     """The result is that of --split family."""
     world, calls = family_world(), []
+    world.train[5]["time"] = "5 min"
     if named:
         world.train[3]["near_duplicate_of"] = world.train[8]["uid"]
 
@@ -120,7 +121,7 @@ def test_groups_are_used_if_there_are_any(xc: Xc, fresh: Workspace, tmp_path: Pa
     ingest(xc, grouped_world().write(tmp_path / "drop"))
     assert recorded(fresh) == {"split": "group"}
     assert split_facts(fresh) == {
-        "by": "group", "given": False, "grouped": 400, "families": 100, "documents": 400, "largest": 4
+        "by": "group", "given": False, "grouped": 400, "timed": False, "families": 100, "documents": 400, "largest": 4
     }  # fmt: skip
 
 
@@ -224,4 +225,4 @@ def test_a_given_validation_file_is_kept(xc: Xc, fresh: Workspace, tmp_path: Pat
     (folder / "val.json").write_text("\n".join(lines) + "\n", "utf-8")
     ended = ingest(xc, folder)
     assert "new: 340 train, 60 validation, 60 test documents" in ended.out
-    assert split_facts(fresh) == {"by": "uid", "given": True, "grouped": 0}
+    assert split_facts(fresh) == {"by": "uid", "given": True, "grouped": 0, "timed": False}

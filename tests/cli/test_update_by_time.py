@@ -48,6 +48,10 @@ def splits(workspace: Workspace) -> dict[str, str]:
     return dict(open_corpus(workspace).table("documents").select("uid", "split").iter_rows())
 
 
+def _rows_of(workspace: Workspace, stem: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (workspace.raw("toy") / f"{stem}.json").read_text().splitlines()]
+
+
 def held_out(workspace: Workspace) -> list[str]:
     return sorted(uid for uid, split in splits(workspace).items() if split == "validation")
 
@@ -57,14 +61,14 @@ def times(workspace: Workspace) -> dict[str, str]:
     return dict(documents.select("uid", "time").iter_rows())
 
 
-def drop(folder: Path, rows: dict[str, str | None], test: dict[str, str] | None = None) -> Path:
-    """Write an update of documents with these times."""
+def drop(folder: Path, rows: dict[str, str | None], test: dict[str, str] | None = None, **fields: str) -> Path:
+    """Write an update of documents with these times, and these other fields."""
     folder.mkdir()
     write_json(folder / "lbl.json", [{"uid": "L0", "title": "river", "content": ""}])
     for stem, documents in (("trn", rows), ("tst", test or {})):
         lines: list[dict[str, Any]] = []
         for uid, time in documents.items():
-            line = {"uid": uid, "title": f"a text of {uid}", "content": "", "target_ind": [0]}
+            line = {"uid": uid, "title": f"a text of {uid}", "content": "", "target_ind": [0]} | fields
             lines.append(line | ({"time": time} if time is not None else {}))
         write_json(folder / f"{stem}.json", lines)
     return folder
@@ -105,8 +109,9 @@ def test_times_are_kept(timed: Workspace, tmp_path: Path) -> None:
     forget(timed, "toy", ["D0007"], [])
     del expected["D0007"]
     assert times(timed) == expected
-    lines = (timed.raw("toy") / "tst.json").read_text().splitlines()
-    assert [json.loads(line)["time"] for line in lines] == [day(DOCUMENTS + number) for number in range(10)] + [day(81)]
+    assert [row["time"] for row in _rows_of(timed, "tst")] == [day(DOCUMENTS + number) for number in range(10)] + [
+        day(81)
+    ]
 
 
 def test_a_corrected_time_moves_no_train_document(timed: Workspace, tmp_path: Path) -> None:
@@ -121,6 +126,44 @@ def test_a_split_by_another_rule_keeps_times_for_a_later_one(tmp_path: Path, mon
     forget(workspace, "toy", ["D0058"], [])
     (workspace.raw("toy") / "val.json").unlink(missing_ok=True)
     assert len(times(workspace)) == DOCUMENTS + 10 - 1 and times(workspace)["D0059"] == day(59)
+
+
+@pytest.mark.parametrize("split", ["uid", "group", "family"])
+@pytest.mark.parametrize("timed", [True, False])
+def test_an_update_keeps_times_that_do_not_decide(tmp_path: Path, split: str, timed: bool) -> None:
+    """Also if the first documents of a file have none, and those of a corpus of 0.3.0, which does not know of them."""
+    workspace = empty_workspace(tmp_path / "project")
+    world = ToyWorld.make(documents=DOCUMENTS, tests=10)
+    for document in (world.train[30], world.test[5]) if timed else ():
+        document["time"] = "5 min"
+    for document in world.train:
+        document["group"] = document["uid"]
+    place(workspace, world.write(tmp_path / "begin"), "toy", IngestConfig(split=split), replace=False)
+    _forget_fact(workspace, "timed")
+    folder = drop(tmp_path / "a", {"N0": day(80), "N1": None}, {"X0": day(81)})
+    update(workspace, folder, "toy")
+    expected = {"D0030": "5 min", "D0065": "5 min"} if timed else {}
+    for name in ("b", "c"):
+        expected |= {"N0": day(80), "X0": day(81)}
+        assert {uid: time for uid, time in times(workspace).items() if time} == expected
+        update(workspace, drop(tmp_path / name, {f"N{name}": day(82)}), "toy")
+        expected[f"N{name}"] = day(82)
+
+
+def _forget_fact(workspace: Workspace, name: str) -> None:
+    path = workspace.folder("corpus", "toy") / "made.json"
+    made = json.loads(path.read_text())
+    del made["facts"]["split"][name]
+    path.write_text(json.dumps(made))
+
+
+def test_the_same_update_again_changes_nothing(timed: Workspace, tmp_path: Path, lines: list[str]) -> None:
+    """A split by time holds no groups together, so it says nothing of those in test and train."""
+    folder = drop(tmp_path / "a", {"N0": day(80)}, {"X0": day(81)}, group="one")
+    update(timed, folder, "toy")
+    update(timed, folder, "toy")
+    assert any("toy has all that is in the new files; nothing changes" in line for line in lines)
+    assert not any("group" in line for line in lines)
 
 
 @pytest.mark.parametrize(("time", "found"), [
@@ -164,3 +207,10 @@ def test_a_validation_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_error_of_a_wrong_time_says_what_to_do(timed: Workspace, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="xc ingest --split"):
         update(timed, drop(tmp_path / "a", {"N0": "soon"}), "toy")
+
+
+def test_no_train_document_is_validated_when_all_validation_documents_are_forgotten(timed: Workspace) -> None:
+    forget(timed, "toy", held_out(timed), [])
+    assert held_out(timed) == []
+    forget(timed, "toy", ["D0001"], [])
+    assert held_out(timed) == []

@@ -103,7 +103,15 @@ def test_a_group_is_in_one_split_and_one_half(tmp_path: Path, layout: str) -> No
         ("train", None), ("validation", 0), ("validation", 1)
     }  # fmt: skip
     facts = facts_of(corpus)["split"]
-    assert facts == {"by": "group", "given": False, "grouped": 192, "families": 60, "documents": 192, "largest": 4}
+    assert facts == {
+        "by": "group",
+        "given": False,
+        "grouped": 192,
+        "timed": False,
+        "families": 60,
+        "documents": 192,
+        "largest": 4,
+    }
 
 
 @pytest.mark.parametrize("layout", ["parquet", "xc-json"])
@@ -135,7 +143,7 @@ def test_with_a_split_by_uid_groups_change_nothing(tmp_path: Path) -> None:
     without = read_world(write_world(tmp_path / "b", world=small_world(DOCUMENTS)), filters="none")
     assert contents(with_groups) == contents(without)
     assert with_groups.digest == without.digest, "the corpus has the same files with the same bytes"
-    assert facts_of(with_groups)["split"] == {"by": "uid", "given": False, "grouped": 192}
+    assert facts_of(with_groups)["split"] == {"by": "uid", "given": False, "grouped": 192, "timed": False}
 
 
 def test_a_split_by_group_without_groups_is_refused(tmp_path: Path) -> None:
@@ -210,7 +218,7 @@ def test_siblings_are_in_one_split_and_one_half(tmp_path: Path) -> None:
         assert halves.get(row["uid"]) == halves.get(name)
     assert set(halves.values()) == {0, 1}
     assert facts_of(corpus)["split"] == {
-        "by": "family", "given": False, "grouped": 0, "families": 40, "documents": 120, "largest": 3
+        "by": "family", "given": False, "grouped": 0, "timed": False, "families": 40, "documents": 120, "largest": 3
     }  # fmt: skip
     by_uid = ingested(tmp_path / "uid", world, split="uid")
     divided = {row["family"] for row in world.train if splits_of(by_uid)[row["uid"]] == "validation"} & {

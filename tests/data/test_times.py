@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from tests.conftest import ToyWorld, write_json
 from tests.data.worlds import contents, facts_of, read_world, small_world, write_table, write_world, write_xc_json
 from xc_core.data.corpus import Corpus
+from xc_core.data.formats import ReadOptions, open_source
+from xc_core.data.formats.times import moments
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import digests, is_acceptance
 from xc_core.errors import DataError
@@ -123,6 +126,22 @@ def test_types_of_parquet(tmp_path: Path, kind: pa.DataType) -> None:
     assert held_out(read_world(folder, split="time")) == last(6)
 
 
+@pytest.mark.parametrize("kind", [
+    pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.bool_(), pa.binary(), pa.time32("s"),
+], ids=str)  # fmt: skip
+def test_columns_of_parquet_that_are_no_times_are_an_error_only_if_they_decide(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    values = {"bool": True, "binary": b"\xff", "time32[s]": 5, "list<item: int64>": [1]}
+    folder = written(tmp_path / "world", "parquet", timed_world())
+    table = pq.read_table(folder / "train.parquet").drop_columns("time")
+    times = pa.array([values.get(str(kind), {"a": 1})] * len(table), kind)
+    pq.write_table(table.append_column("time", times), folder / "train.parquet")
+    assert len(read_world(folder).rows("validation"))
+    with pytest.raises(DataError, match="the time "):
+        read_world(folder, split="time")
+
+
 def test_equal_times_are_ordered_by_the_uid_whatever_the_order_of_the_rows(tmp_path: Path) -> None:
     found = []
     for seed in range(2):
@@ -207,6 +226,61 @@ def test_the_share_of_test_documents_that_are_later(tmp_path: Path, first: int, 
     assert facts["later_tests"] == share, "nine tenths of -30 to 29 are below 24"
 
 
+def test_later_is_later_than_nine_tenths_of_the_documents(tmp_path: Path) -> None:
+    """23 is later than 53 of 60, so what is between 23 and 24 is later than 54."""
+    world = timed_world()
+    for row in world.test:
+        row["time"] = 23.05
+    assert facts_of(read_world(written(tmp_path / "world", "xc-json", world)))["split"]["later_tests"] == 1.0
+
+
+def test_dates_are_not_later_than_numbers(tmp_path: Path) -> None:
+    world = timed_world()
+    for row in world.test:
+        row["time"] = "2026-11-30"
+    assert facts_of(read_world(written(tmp_path / "world", "csv", world)))["split"]["later_tests"] == 0.0
+
+
+def test_a_time_without_a_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        alike = moments(["a", "b", "c"], ["2026-11-30", "2026-11-30T00:00:00Z", "2026-11-30T02:00+02:00"])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert len(set(alike.tolist())) == 1
+
+
+def test_of_equal_times_the_test_set_takes_the_highest_digests(tmp_path: Path) -> None:
+    world = timed_world()
+    for row in world.train:
+        row["time"] = 7
+    (tmp_path / "world").mkdir()
+    write_csv(world, tmp_path / "world", test=False)
+    corpus = read_world(tmp_path / "world", split="time", test_fraction=0.21, allow=("unseen-labels",))
+    uids = sorted((row["uid"] for row in world.train), key=lambda uid: int(digests([uid])["high"][0]))
+    assert held_out(corpus, "test") == set(uids[-13:])
+
+
+def test_the_error_of_two_kinds_names_the_first_of_each() -> None:
+    with pytest.raises(DataError, match=r"document 'b'.*the first: document 'a'"):
+        moments(["a", "b", "c", "d"], ["1", "2026-11-30", "2", "2026-12-01"])
+
+
+def test_a_shard_without_times_says_nothing_of_the_test_documents(tmp_path: Path) -> None:
+    world = timed_world()
+    for number, row in enumerate(world.test):
+        row["time"] = DOCUMENTS + number
+    folder = written(tmp_path / "world", "parquet", world)
+    table = pq.read_table(folder / "train.parquet")
+    (folder / "train.parquet").unlink()
+    pq.write_table(table[:30], folder / "train-00000-of-00002.parquet")
+    pq.write_table(table[30:].drop_columns("time"), folder / "train-00001-of-00002.parquet")
+    split = facts_of(read_world(folder))["split"]
+    assert split["timed"] and "later_tests" not in split
+
+
 @pytest.mark.parametrize(("where", "value"), [
     ("train", ""), ("train", "yesterday"), ("train", "2026-11-30"), ("test", ""), ("test", "soon"),
     ("test", "2026-11-30"),
@@ -254,21 +328,30 @@ def test_a_train_file_without_times_is_refused(tmp_path: Path) -> None:
             read_world(write_world(tmp_path / layout, layout, small_world(DOCUMENTS)), split="time")
 
 
-@pytest.mark.parametrize("value", [5, True, None, [1], {"a": 1}])
-def test_times_of_another_type_than_the_first_in_xc_json(tmp_path: Path, value: Any) -> None:
-    """A file whose first time is neither a text nor a number has no times, as a field with another meaning."""
+@pytest.mark.parametrize("value", [5, 2.5, True, None, "5 min", [1], {"a": 1}, 10**400], ids=lambda v: f"{v}"[:9])
+@pytest.mark.parametrize("row", [0, 41])
+def test_times_in_xc_json_are_an_error_only_if_they_decide(tmp_path: Path, value: Any, row: int) -> None:
+    """A field ``time`` may mean something else, and was ignored before."""
     world = timed_world("dates")
-    world.train[7]["time"] = value
+    world.train[row]["time"] = value
     folder = written(tmp_path / "world", "xc-json", world)
-    if value is None:
-        assert len(read_world(folder).uids(read_world(folder).rows("train"))) > 0
-    else:
-        with pytest.raises(DataError, match=r"time .* as a string, as in the first line|time as a string"):
-            read_world(folder)
-    world.train[0], world.train[7] = world.train[7], world.train[0]
-    if value != 5:
-        facts = facts_of(read_world(written(tmp_path / "other", "xc-json", world)))
-        assert "timed" not in facts["split"]
+    assert facts_of(read_world(folder))["split"]["timed"]
+    with pytest.raises(DataError, match=r"found no time|the time |times that are dates") as error:
+        read_world(folder, split="time")
+    assert value == 5 or value == 2.5 or f"trn.json, line {row + 1}" in str(error.value)
+
+
+@pytest.mark.parametrize("number", [2**53, 1.5])
+def test_times_of_xc_json_are_read_as_they_are_written(tmp_path: Path, number: float) -> None:
+    """The first document may have none, and large numbers stay whole."""
+    world = timed_world()
+    for row in world.train:
+        row["time"] += number
+    expected = [str(row["time"]) for row in world.train]
+    del world.train[0]["time"]
+    _, source = open_source(written(tmp_path / "world", "xc-json", world), "auto", ReadOptions())
+    (block,) = source.documents("train")
+    assert block.times == ["", *expected[1:]]
 
 
 def test_settings(tmp_path: Path) -> None:
@@ -278,3 +361,21 @@ def test_settings(tmp_path: Path) -> None:
         "group",
         "uid",
     ]
+
+
+def test_a_time_of_a_document_is_read_and_one_of_a_label_is_ignored(tmp_path: Path, lines: list[str]) -> None:
+    world = timed_world()
+    world.labels[0]["time"] = 5
+    read_world(written(tmp_path / "world", "xc-json", world))
+    assert [line for line in lines if "ignored" in line] == ["lbl.json: ignored fields: 'time'"]
+
+
+@pytest.mark.parametrize("by", ["uid", "group"])
+def test_groups_split_off_as_a_whole_only_in_a_split_by_group(tmp_path: Path, by: str) -> None:
+    folder = tmp_path / "world"
+    folder.mkdir()
+    rows = [[f"r{number}", f"a text {number}", "a", f"g{number // 10}"] for number in range(100)]
+    write_table(folder / "train.csv", [["uid", "text", "labels", "group"], *rows])
+    tests = {int(uid[1:]) for uid in held_out(read_world(folder, split=by), "test")}
+    divided = [group for group in range(10) if 0 < len(tests & set(range(10 * group, 10 * group + 10))) < 10]
+    assert bool(divided) == (by == "uid")

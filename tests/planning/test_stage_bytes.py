@@ -64,6 +64,12 @@ def test_artefacts_grow_with_labels_as_a_plan_counts(sizes: list[tuple[Case, dic
     assert WRITTEN[stage](many) - WRITTEN[stage](few) == pytest.approx(many_bytes[stage] - few_bytes[stage], rel=0.06)
 
 
+def test_a_plan_knows_the_lengths_of_texts(sizes: list[tuple[Case, dict[str, int]]]) -> None:
+    """Documents of the toy world are longer than labels."""
+    for case, _ in sizes:
+        assert case.world.document_chars > case.world.label_chars > 1
+
+
 def test_a_score_that_is_the_same_in_every_fold_is_written_once() -> None:
     """Label texts do not depend on documents; rows do."""
     ngame = RECIPES["ngame"]

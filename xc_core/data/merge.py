@@ -45,13 +45,17 @@ class Tables:
     """Pairs that are removed from predictions; columns as ``pairs``."""
 
     @classmethod
-    def of(cls, corpus: Corpus, source: Source | None = None) -> Tables:
-        """Read the tables of a corpus, and from its ``source`` what it lacks: times, and groups of test or of all."""
+    def of(cls, corpus: Corpus, source: Source | None = None, *, test_groups: bool = True) -> Tables:
+        """Read the tables of a corpus, and from its ``source`` what it lacks: times, and groups.
+
+        If the corpus is split by group, it has those of train and validation documents, so only those of test documents
+        are read, unless ``test_groups`` is False.
+        """
         texts = [pl.col(name).fill_null("") for name in ("title", "content")]
         labels = corpus.table("labels").with_columns(texts)
         documents = corpus.table("documents").with_columns(texts)
         uids = documents["uid"]
-        documents = documents.with_columns(*_families(corpus, uids, source), _times(corpus, uids, source))
+        documents = documents.with_columns(*_families(corpus, uids, source, test_groups), _times(corpus, uids, source))
         pairs = [_by_uid(corpus.folder / f"{name}.parquet", documents, labels) for name in ("pairs", "filters")]
         return cls(documents, labels, *pairs)
 
@@ -188,7 +192,8 @@ class Tables:
         """Write xc-json with filter files, for a split ``by``; return the length of the longest line in bytes.
 
         For a split by family one family is named even if none has siblings, so that families are not searched again:
-        corrected texts may be near-duplicates, and their documents keep their splits.
+        corrected texts may be near-duplicates, and their documents keep their splits. For a split by time the file of
+        validation documents is written even if it is empty: without it an ingest would hold out train documents.
         """
         folder.mkdir(parents=True)
         ids = self.labels.select(label="uid", id=pl.int_range(pl.len()))
@@ -199,7 +204,7 @@ class Tables:
         in_train = pl.col("split").replace(ACCEPTANCE, TRAIN)  # the next ingest holds the same documents out again
         for split in (TRAIN, VALIDATION, TEST):
             split_rows = rows.filter(in_train == split)
-            if len(split_rows) or split != VALIDATION:
+            if len(split_rows) or split != VALIDATION or by == "time":
                 longest = max(longest, _write(folder / f"{STEM[split]}.json", split_rows.drop("split")))
             self._write_filters(folder / f"filter_labels_{split}.txt", split_rows, ids)
         return longest
@@ -212,7 +217,7 @@ class Tables:
             path.write_text("".join(f"{line}\n" for line in lines.to_series()), "utf-8")
 
 
-def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.DataFrame:
+def _families(corpus: Corpus, uids: pl.Series, source: Source | None, test_groups: bool) -> pl.DataFrame:
     """Return ``group`` and ``family`` of each document, empty if it has none."""
     names = np.full(len(uids), "", dtype=object)
     if (corpus.folder / FAMILIES).is_file():
@@ -221,7 +226,8 @@ def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Data
     family, none = pl.Series(names.tolist(), dtype=pl.String), pl.lit("")
     split = artifacts.read_made(corpus.folder).facts.get("split", {})
     by_group = split.get("by") == "group"
-    groups = _groups(source, by_group) if source and (by_group or split.get("grouped")) else {}
+    is_read = test_groups if by_group else split.get("grouped")
+    groups = _groups(source, by_group) if source and is_read else {}
     group = pl.Series([groups.get(uid, "") for uid in uids], dtype=pl.String)
     if by_group:
         return pl.select(group=pl.when(group == "").then(family.str.strip_prefix(GROUP)).otherwise(group), family=none)
@@ -231,9 +237,10 @@ def _families(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Data
 def _times(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Series:
     """Return the column ``time`` of the documents, empty if it has none."""
     times: dict[str, str] = {}
-    if source and artifacts.read_made(corpus.folder).facts.get("split", {}).get("timed"):
+    # a corpus of 0.3.0 does not say whether its files have times
+    if source and artifacts.read_made(corpus.folder).facts.get("split", {}).get("timed", True):
         for block in (block for split in source.splits for block in source.documents(split)):
-            times |= zip(block.uids, block.times or (), strict=False)
+            times |= zip(block.uids, block.times, strict=True) if block.times else ()
     return pl.Series("time", [times.get(uid, "") for uid in uids], dtype=pl.String)
 
 

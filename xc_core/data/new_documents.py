@@ -36,7 +36,7 @@ class NewDocuments:
         test = pl.col("split") == TEST
         learnt_from, tests = new.filter(~test), new.filter(test)
         names, known_splits, family = self._families(old.filter(~test), learnt_from)
-        held_N = is_validation(digests(names), self.fraction if self.by != "time" else 0.0)
+        held_N = is_validation(digests(names), self.fraction)
         splits = [
             known_splits.get(key) or (VALIDATION if held else TRAIN) for key, held in zip(names, held_N, strict=True)
         ]

@@ -56,7 +56,7 @@ def recut(old: Path, build: Build, config: IngestConfig) -> None:
     content |= {"rows": rows, "pairs": pairs}
     build.json(CONTENT, content)
     facts = artifacts.read_made(old).facts
-    build.facts |= {**facts, **content, "split": {**facts["split"], "by": config.split, **cut.facts()}}
+    build.facts |= {**facts, **content, "split": {**cut.facts(), **facts["split"], "by": config.split}}
 
 
 def _published(folder: Path, count: int) -> Iterator[Block]:

@@ -27,7 +27,7 @@ class Timeline:
         times = self._tests if split == TEST else self._learnt
         if self.decides and split == TRAIN:
             times.add(block, digest_N)
-        elif block.times and self._readable:
+        elif block.times:
             try:
                 times.add(block, digest_N)
             except DataError:
@@ -38,12 +38,10 @@ class Timeline:
         return self._learnt.last(round(fraction * len(self._learnt)), accepted)
 
     def facts(self) -> dict[str, Any]:
-        """Return ``timed`` if a document has a time.
+        """Return whether a document has a time, as ``timed``.
 
         If all train and validation documents have one, and no time is wrong, ``later_tests`` is the share of test
         documents that are later than nine tenths of these.
         """
-        if not self._timed:
-            return {}
         known = self._readable and len(self._learnt) == self._documents and len(self._tests)
-        return {"timed": True} | ({"later_tests": self._tests.later(self._learnt)} if known else {})
+        return {"timed": self._timed} | ({"later_tests": self._tests.later(self._learnt)} if known else {})

@@ -60,7 +60,7 @@ def update(
             raise _numbering_error(path)
         new_corpus = _read_new_files(path, staging.root / "part", reading)
         present = Tables.of(before, present_source)
-        new = Tables.of(new_corpus, source if settings.split in ("group", "time") else None)
+        new = Tables.of(new_corpus, source, test_groups=settings.split == "group")
         if not source.names_labels:
             new = new.numbered_as(present)
         if not by_uid:

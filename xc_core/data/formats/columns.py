@@ -13,6 +13,7 @@ from xc_core.data.formats.base import Block, ReadOptions, in_json
 from xc_core.data.formats.csv_rows import LONGEST
 from xc_core.data.formats.json_rows import json_batches
 from xc_core.data.formats.tables import Batch, column_names, column_type, is_lines
+from xc_core.data.formats.times import written
 from xc_core.errors import DataError, bare, preview
 from xc_core.progress import report
 
@@ -159,12 +160,12 @@ def times(batch: Batch) -> list[str]:
     What is not a time is returned as it is written: it is an error only where times decide.
     """
     if isinstance(batch, dict):
-        return [value if isinstance(value, str) else "" if value is None else in_json(value) for value in batch["time"]]
+        return list(map(written, batch["time"]))
     try:
-        written = batch["time"].cast(pa.string()).to_pylist()
+        texts = batch["time"].cast(pa.string()).to_pylist()
     except pa.ArrowException:
-        written = [str(batch["time"].type)] * len(batch)
-    return [value or "" for value in written]
+        texts = [str(batch["time"].type)] * size(batch)
+    return list(map(written, texts))
 
 
 def cells(batch: Batch, block: Block, options: ReadOptions) -> list[list[Any]]:

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.data.formats.base import Block
+from xc_core.data.formats.base import Block, in_json
 from xc_core.data.splits import digests, is_acceptance
 from xc_core.errors import DataError, preview
 from xc_core.shapes import F64, Array, Bool
@@ -44,7 +44,7 @@ class Times:
         if block.times is None:
             raise DataError(
                 "no time of the documents, but the split is by time",
-                expected="a column time (tables), or a field time that the first line has too (xc-json)",
+                expected="a column time (tables) or a field time (xc-json)",
                 do="add it, or choose another split (xc ingest --split uid)",
                 where=block.file,
             )
@@ -84,6 +84,11 @@ def is_last(moment_N: F64, digest_N: Array, count: int, accepted: float = 0.0) -
     return last_N
 
 
+def written(value: object) -> str:
+    """Return a time of a file as text; nothing is ""."""
+    return value if isinstance(value, str) else "" if value is None else in_json(value)
+
+
 def moments(uids: Sequence[str], times: Sequence[str]) -> F64:
     """Return the times of documents as numbers (N).
 
@@ -120,5 +125,5 @@ def _moment(text: str) -> tuple[float, bool] | None:
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), False
-    except (ValueError, OverflowError):
+    except ValueError:
         return None

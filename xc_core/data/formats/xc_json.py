@@ -26,6 +26,7 @@ from xc_core.artifacts import replacing, write_file
 from xc_core.data.formats.base import LAYOUTS, Block, Layout, ReadOptions, Source, Texts, find, in_json, need
 from xc_core.data.formats.json_rows import object_of, wrong_line
 from xc_core.data.formats.lines import blocks, open_bytes
+from xc_core.data.formats.times import written
 from xc_core.data.formats.xc_text import read_header
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, preview, previews
@@ -38,8 +39,8 @@ _FAMILY = "near_duplicate_of"
 """Written by an update: the name of the document's family of near-duplicates, unless it is its own uid. If it is for
 all, one document has it, so that families are not searched again."""
 _NAMES = [("group", pa.string()), (_FAMILY, pa.string())]
-_TIME: Final = {str: pa.string(), int: pa.float64(), float: pa.float64()}
-"""The type of the field ``time`` by its value in the first line; it is not read if that is of another type."""
+_TIME: Final = (pa.string(), pa.int64(), pa.float64())
+"""Types of the field ``time`` that pyarrow reads, in the order in which they are tried."""
 STEM: Final = {TRAIN: "trn", VALIDATION: "val", TEST: "tst"}
 """What the names of the files of a split begin with."""
 _SEAM = re.compile(rb"\}[ \t\r]*\n[ \t]*(?=\{)")
@@ -103,30 +104,43 @@ class XCJson(Source):
         path = self._path[stem]
         schema = pa.schema(_TEXT + (_TARGET + _NAMES if with_targets else []))
         for number, raw in blocks(path, self.options):
-            if number == 1 and with_targets and (kind := _TIME.get(type(_first_object(raw).get("time")))):
-                schema = schema.append(pa.field("time", kind))
             table = _parse(raw, schema)
             if table is None:
                 _explain(raw, path, number, schema)
             if path not in self._reported:
                 self._reported.add(path)
-                _report_ignored(raw, path, schema)
-            yield _block(table, path.name, number)
+                _report_ignored(raw, path, [*schema.names, "time"] if with_targets else schema.names)
+            block = _block(table, path.name, number)
+            if with_targets and b'"time"' in raw:
+                block.times = _times(raw)
+            yield block
 
 
-def _report_ignored(raw: bytes, path: Path, schema: pa.Schema) -> None:
+def _report_ignored(raw: bytes, path: Path, known: list[str]) -> None:
     """Report the fields of the first line that nothing reads."""
-    ignored = [name for name in _first_object(raw) if name not in schema.names]
+    ignored = [name for name in _object(raw[: raw.index(b"\n")]) if name not in known]
     if ignored:
         report(f"{path.name}: ignored fields: {previews(ignored)}")
 
 
-def _first_object(raw: bytes) -> dict[str, Any]:
-    """Return the object of the first line; an empty one if it is none that Python reads."""
-    with suppress(ValueError, RecursionError):  # a huge number or a deep list in such a field, which Arrow skips
-        row = json.loads(raw[: raw.index(b"\n")])
+def _object(line: bytes) -> dict[str, Any]:
+    """Return the object of a line; an empty one if Python cannot read it."""
+    with suppress(ValueError, RecursionError):  # a huge number or a deep list in a field, which Arrow skips
+        row = json.loads(line)
         return row if isinstance(row, dict) else {}
     return {}
+
+
+def _times(raw: bytes) -> list[str]:
+    """Return the field ``time`` of each line of a block as texts; nothing is "".
+
+    It may have any values, of several types too: before ``--split time`` it was ignored, and other splits still need no
+    times.
+    """
+    for kind in _TIME:
+        if table := _table(raw, pa.schema([("time", kind)])):
+            return list(map(written, table["time"].to_pylist()))
+    return [written(_object(line).get("time")) for line in raw.split(b"\n")[:-1]]
 
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
@@ -134,15 +148,20 @@ def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
     rows = _rows(raw)
     if rows is None or not raw.lstrip().startswith(b"{"):
         return None  # pyarrow ends the process (SIGSEGV) if a line is null
+    table = _table(raw, schema)
+    return table if table is not None and table.num_rows == rows and _complete(table) else None
+
+
+def _table(raw: bytes, schema: pa.Schema) -> pa.Table | None:
+    """Return the fields of a schema as a table; None if pyarrow cannot read them in its types."""
     try:
-        table = pa_json.read_json(
+        return pa_json.read_json(
             io.BytesIO(raw),
             read_options=pa_json.ReadOptions(use_threads=False, block_size=len(raw) + 1),
             parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowInvalid:
         return None
-    return table if table.num_rows == rows and _complete(table) else None
 
 
 def _rows(raw: bytes) -> int | None:
@@ -202,8 +221,6 @@ def _block(table: pa.Table, file: str, number: int) -> Block:
         block.relevance[has_relevance] = _numbers(relevance.flatten())
         if table["group"].null_count < len(table):
             block.groups = [group or "" for group in table["group"].to_pylist()]
-        if "time" in table.column_names:
-            block.times = ["" if time is None else str(time) for time in table["time"].to_pylist()]
         if table[_FAMILY].null_count < len(table):
             block.families = [family or "" for family in table[_FAMILY].to_pylist()]
     return block
@@ -224,10 +241,10 @@ def _explain(raw: bytes, path: Path, number: int, schema: pa.Schema) -> NoReturn
         else:
             first = middle
     line = lines[first].decode()
-    raise wrong_line(*_problem(line, schema), path, number + first, line)
+    raise wrong_line(*_problem(line, with_targets="target_ind" in schema.names), path, number + first, line)
 
 
-def _problem(line: str, schema: pa.Schema) -> tuple[str, str]:
+def _problem(line: str, *, with_targets: bool) -> tuple[str, str]:
     """Return what was found in a wrong line, and what was expected."""
     row = object_of(line)
     if isinstance(row, tuple):
@@ -241,13 +258,13 @@ def _problem(line: str, schema: pa.Schema) -> tuple[str, str]:
             return f"{key} {in_json(row[key])}", f"{key} as a string"
     if row.get("title") is None and row.get("content") is None:
         return f"neither title nor content, but {', '.join(sorted(row))}", "title, content, or both"
-    return (_target_problem(row, schema) if "target_ind" in schema.names else None) or (
+    return (_target_problem(row) if with_targets else None) or (
         f"an ambiguous line: {preview(line)}",
         "a plain JSON object",
     )
 
 
-def _target_problem(row: dict[str, Any], schema: pa.Schema) -> tuple[str, str] | None:
+def _target_problem(row: dict[str, Any]) -> tuple[str, str] | None:
     targets, relevance = row.get("target_ind"), row.get("target_rel")
     if not isinstance(targets, list):
         found = f"target_ind {in_json(targets)}" if "target_ind" in row else "no target_ind"
@@ -263,10 +280,6 @@ def _target_problem(row: dict[str, Any], schema: pa.Schema) -> tuple[str, str] |
     for key, _ in _NAMES:
         if not isinstance(row.get(key), str | None):
             return f"{key} {in_json(row[key])}", f"{key} as a string, or no {key}"
-    time = row.get("time")
-    if "time" in schema.names and time is not None and _TIME.get(type(time)) != schema.field("time").type:
-        kind = "string" if schema.field("time").type == pa.string() else "number"
-        return f"time {in_json(time)}", f"time as a {kind}, as in the first line"
     if relevance is None:
         return None
     if not isinstance(relevance, list):
