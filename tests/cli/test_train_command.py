@@ -236,6 +236,18 @@ def test_a_variant_is_known_by_its_name_once_it_is_declared(xc: Xc, fresh: Works
     assert changed["stages"]["encoder"] == {"seed": 7}
 
 
+def test_settings_that_another_kind_does_not_keep_are_named(xc: Xc, fresh: Workspace) -> None:
+    order = ("--set", "classifier.order=random")
+    ended = xc("train", *NGAME, *order, "--until", "corpus")
+    assert ended.code == 0, ended.err
+    named = (
+        "ngame: another kind has its own defaults: classifier.order.batch_size 128 instead of 1024; --set keeps a value"
+    )
+    assert named in ended.err.splitlines()
+    ended = xc("train", *NGAME, *order, "--set", "classifier.order.batch_size=1024", "--until", "corpus")
+    assert ended.code == 0 and "another kind" not in ended.err
+
+
 def test_settings_of_a_recipe_that_a_training_drops_are_named(xc: Xc, fresh: Workspace) -> None:
     ended = xc("train", *NGAME, "--set", "encoder.seed=7", "--until", "corpus")
     assert ended.code == 0, ended.err

@@ -64,6 +64,16 @@ def test_what_is_asked_for_reaches_the_study(tune: Asked) -> None:
     assert tuning.changes == {"encoder": {"epochs": 2}, "classifier": {"epochs": 3}}
 
 
+def test_settings_that_another_kind_does_not_keep_are_named(tune: Asked) -> None:
+    tune.space.write_text("classifier.order: [stored-clusters, random]\nclassifier.epochs: [1, 2]\n")
+    named = (
+        "tune: ngame: another kind has its own defaults: classifier.order.batch_size 128 instead of 1024; --set keeps"
+    )
+    ended = tune()
+    assert ended.code == 0 and named in ended.err, ended.err
+    assert "another kind" not in tune("--set", "classifier.order.batch_size=64").err
+
+
 def test_settings_that_only_xc_train_used_are_named(tune: Asked, fresh: Workspace) -> None:
     fresh.params.declare_experiment("toy", "ngame", "ngame", {"classifier": {"epochs": 2}, "encoder": {"epochs": 1}})
     named = "ngame: not used, set in params.yaml by xc train or its budget: classifier.epochs; give them with --set"

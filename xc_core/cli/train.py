@@ -21,6 +21,7 @@ from xc_core.errors import ConfigError, MissingError, UsageError, XCError, bare
 from xc_core.outside import MOST_DEPTH, yaml_of
 from xc_core.params import deep_merged, dotted, put
 from xc_core.progress import report
+from xc_core.recipes.kinds import reset
 
 if TYPE_CHECKING:
     from xc_core.chain.experiment import Experiment
@@ -128,6 +129,7 @@ def _declare_and_run(workspace: Workspace, request: _Request) -> None:
     declared = workspace.params.declare_experiment(dataset, recipe, request.base, request.changes)
     if lost and (warning := replaced(workspace, declared, TRAIN_STAGES[: TRAIN_STAGES.index(until) + 1])):
         report(warning)
+    _report_reset(request, declared)
     if _reaches(until, "scores"):  # reported now, not after the training of the encoder
         declared.recipe.require(fusion=_reaches(until, "fusion"))
     stages = TRAIN_STAGES
@@ -166,6 +168,14 @@ def _report_dropped(request: _Request, previous: dict[str, Any]) -> None:
     if dropped := sorted(old - new):
         listed = f"dropped, set by an earlier call or its budget: {', '.join(dropped)}"
         report(f"{request.recipe}: {listed}; give them again with --set to keep them")
+
+
+def _report_reset(request: _Request, declared: Experiment) -> None:
+    """Report settings that changed because another kind of a part has other defaults."""
+    from xc_core.recipes import find_recipe
+
+    if changed := reset(find_recipe(request.base), declared.recipe, dotted(request.changes)):
+        report(f"{request.recipe}: another kind has its own defaults: {', '.join(changed)}; --set keeps a value")
 
 
 def _with_learn_from(request: _Request) -> _Request:

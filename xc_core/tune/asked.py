@@ -19,6 +19,7 @@ from xc_core.data.splits import VALIDATION
 from xc_core.errors import ConfigError, MissingError, MovedError, UsageError
 from xc_core.params import deep_merged, dotted, plain
 from xc_core.recipes import RECIPES, Recipe, find_recipe
+from xc_core.recipes.kinds import reset
 from xc_core.seeds import generator
 from xc_core.tune.metric import Metric
 from xc_core.tune.one_at_a_time import single_changes
@@ -93,6 +94,12 @@ class Tuning:
         names, shared = ({name.removesuffix(".kind") for name in dotted(part)} for part in (declared, self.changes))
         drawn = set() if self.plan else self.space.settings.keys()  # one at a time, most trials have the recipe's value
         return sorted(names - shared - drawn)
+
+    def reset(self) -> list[str]:
+        """Return the settings of trials that change because another kind of a part has other defaults."""
+        registered = resolve(self.recipe, self.base.recipe.name, {})
+        given = {*self.space.settings, *dotted(self.changes)}
+        return sorted({line for trial in self.corners() for line in reset(registered, trial, given)})
 
     @cached_property
     def plan(self) -> tuple[Mapping[str, Any], ...]:
