@@ -21,7 +21,6 @@ from xc_core.errors import ConfigError, MissingError, UsageError, XCError, bare
 from xc_core.outside import MOST_DEPTH, yaml_of
 from xc_core.params import deep_merged, dotted, put
 from xc_core.progress import report
-from xc_core.recipes.kinds import reset
 
 if TYPE_CHECKING:
     from xc_core.chain.experiment import Experiment
@@ -173,6 +172,7 @@ def _report_dropped(request: _Request, previous: dict[str, Any]) -> None:
 def _report_reset(request: _Request, declared: Experiment) -> None:
     """Report settings that changed because another kind of a part has other defaults."""
     from xc_core.recipes import find_recipe
+    from xc_core.recipes.kinds import reset
 
     if changed := reset(find_recipe(request.base), declared.recipe, dotted(request.changes)):
         report(f"{request.recipe}: another kind has its own defaults: {', '.join(changed)}; --set keeps a value")
