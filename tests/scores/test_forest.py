@@ -269,6 +269,7 @@ SPOILT: list[tuple[str, str, Any, Any]] = [
     ("no child of a weight", "different lengths", "children", lambda a: a[1:]),
     ("a weight that is no number", "wrong weights", "weights", lambda a: np.append(np.float32(np.nan), a[1:])),
     ("a weight beyond all bounds", "wrong weights", "weights", lambda a: np.append(np.float32(2e12), a[1:])),
+    ("a weight below all bounds", "wrong weights", "weights", lambda a: np.append(np.float32(-2e12), a[1:])),
     ("a root that is not there", "wrong roots", "roots", lambda a: a + np.int32(1000)),
     ("no root", "wrong roots", "roots", lambda a: a[:0]),
     ("a node below itself", "wrong nodes", "below", lambda a: np.append(np.int32(0), a[1:])),

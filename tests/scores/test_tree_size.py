@@ -121,6 +121,18 @@ def test_a_search_takes_about_the_bytes_that_a_plan_counts(case: str) -> None:
     assert 0.6 < CASES[case][0].footprint(texts.size).searching(terms_NT.shape[0]) / peak < 2
 
 
+def test_a_search_among_few_labels_takes_less() -> None:
+    """A node has no more children than there are labels."""
+    few, some, many = (
+        WORDS.footprint(
+            Size(documents=3000, labels=labels, pairs=9000, width=64, document_chars=90.0, label_chars=80.0)
+        )
+        for labels in (10, 100, 100_000)
+    )
+    assert few.text < some.text < many.text
+    assert few.most < some.most < many.most
+
+
 def test_a_search_of_many_texts_takes_no_more_than_the_blocks_of_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     short, long = (WORDS.footprint(Size(1_000, 1_000, 2_000, 64, chars, 10)) for chars in (100, 100_000))
