@@ -87,6 +87,7 @@ def main(repository: Path, folder: Path, first: int | None, test: float) -> None
     found = commits(repository)[:first]
     cut = len(found) - round(test * len(found))
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "test.jsonl").unlink(missing_ok=True)
     write(found[:cut], folder / "train.jsonl")
     if test:
         write(found[cut:], folder / "test.jsonl")

@@ -63,3 +63,5 @@ def test_the_last_commits_are_a_test_table(tmp_path: Path) -> None:
         counts = [len((folder / f"{name}.jsonl").read_text().splitlines()) for name in ("train", "test")]
         assert counts == [train, test]
     assert "Ähnlich" in (tmp_path / "3" / "test.jsonl").read_text()
+    again = CliRunner().invoke(main, [str(tmp_path / "r3"), str(tmp_path / "3")])
+    assert again.exit_code == 0 and not (tmp_path / "3" / "test.jsonl").exists(), "an earlier table would be read"
