@@ -166,8 +166,8 @@ def warning(found: Mapping[str, Any]) -> list[str]:
             "validation documents are clearly farther from train documents than test documents are, so figures on "
             "validation may be too low; if families, groups or the last documents are held out, hold out single "
             "documents (--split uid); if single documents are held out and test rows were split off by a hash, the "
-            "difference is chance; otherwise give a validation file that resembles the test file (docs/data-formats.md, "
-            "Validation documents)"
+            "difference is chance; otherwise give a validation file that resembles the test file "
+            "(docs/data-formats.md, Validation documents)"
         )
     if (unseen := found[VALIDATION]["unseen_positives"]) > _MANY_UNSEEN:
         lines.append(
