@@ -172,10 +172,10 @@ def _report_dropped(request: _Request, previous: dict[str, Any]) -> None:
 def _report_reset(request: _Request, declared: Experiment) -> None:
     """Report settings that changed because another kind of a part has other defaults."""
     from xc_core.recipes import find_recipe
-    from xc_core.recipes.kinds import reset
+    from xc_core.recipes.kinds import reset, sentence
 
     if changed := reset(find_recipe(request.base), declared.recipe, dotted(request.changes)):
-        report(f"{request.recipe}: another kind has its own defaults: {', '.join(changed)}; --set keeps a value")
+        report(f"{request.recipe}: {sentence(changed)}")
 
 
 def _with_learn_from(request: _Request) -> _Request:

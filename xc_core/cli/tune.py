@@ -63,6 +63,7 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     """
     workspace = Workspace.find()
     workspace.params.dataset(dataset)  # reports what is wrong with a name, before torch is imported
+    from xc_core.recipes.kinds import sentence
     from xc_core.tune.asked import Tuning
     from xc_core.tune.metric import Metric
     from xc_core.tune.report import note, summary
@@ -84,8 +85,8 @@ def tune(dataset: str, recipe: str, space: Path, settings: tuple[str, ...], **op
     if unused := tuning.unused():
         listed = f"not used, set in params.yaml by xc train or its budget: {', '.join(unused)}"
         report(f"tune: {recipe}: {listed}; give them with --set to use them")
-    if reset := tuning.reset():
-        report(f"tune: {recipe}: another kind has its own defaults: {', '.join(reset)}; --set keeps a value")
+    if changed := tuning.reset():
+        report(f"tune: {recipe}: {sentence(changed)}")
     trials = options["trials"] or len(tuning.plan) or _TRIALS
     record = run(tuning.prepared(), StudyLimits(trials, seconds, options["keep"]), _watchers(workspace))
     click.echo(summary(record))

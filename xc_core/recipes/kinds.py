@@ -18,6 +18,11 @@ def reset(before: Any, after: Any, given: Collection[str]) -> list[str]:
     return [f"{name} {new} instead of {old}" for name, old, new in _reset(before, after, "") if name not in given]
 
 
+def sentence(changed: list[str]) -> str:
+    """Return what a user should know of the settings that ``reset`` found."""
+    return f"another kind has its own defaults: {', '.join(changed)}; --set keeps a value"
+
+
 def _reset(before: Any, after: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, old and new value of each such setting below ``where``."""
     ours, theirs = _fields(before), _fields(after)
