@@ -19,11 +19,12 @@ from typing import Final
 
 import click
 
+from xc_core.visible import CONTROL
+
 _FORMAT: Final = "%x01%H%x02%cI%x02%B%x03"
 _SIGNED: Final = re.compile(
     r"^(Signed-off-by|Co-authored-by|git-svn-id|Reviewed-by)\b.*$", re.MULTILINE | re.IGNORECASE
 )
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 MOST_FILES: Final = 60
 """A commit that changes more files is left out: its message says little about each."""
 
@@ -53,7 +54,7 @@ def _commits(repository: Path) -> Iterator[Commit]:
     for entry in log.split("\x01")[1:]:
         head, _, names = entry.partition("\x03")
         uid, time, message = head.split("\x02", 2)
-        text = _CONTROL.sub(" ", _SIGNED.sub("", message)).strip()
+        text = " ".join(CONTROL.sub(" ", _SIGNED.sub("", message)).split())
         files = [name for name in names.split("\n") if name]
         if text and 0 < len(files) <= MOST_FILES:
             yield Commit(uid, time, text, tuple(sorted({label for name in files for label in _places(name)})))
