@@ -180,6 +180,16 @@ def test_the_next_best_labels_are_searched_for_if_there_are_too_many_to_rank_all
     assert [one.label for one in found] == [best]
 
 
+def test_the_next_best_of_all_labels_take_the_places_not_those_of_a_wider_search(predictor: Predictor) -> None:
+    asked, every = narrow(predictor, 1), frozenset(range(len(TOPICS)))
+    for text in TEXTS:
+        ((plain,), (ranked,)) = explained(asked, [Question((text,), k=10), Question((text,), k=10, only=every)])
+        for one in plain:
+            ((found,),) = explained(asked, [Question((text,), k=10, exclude=frozenset({one.label}))])
+            rest = [other.label for other in ranked if other.label != one.label]
+            assert [other.label for other in found] == rest[: len(plain)]
+
+
 def test_an_answer_is_no_longer_with_a_filter_than_without(predictor: Predictor) -> None:
     asked = narrow(predictor, 1)
     ((plain,),) = explained(asked, [Question(TEXTS[:1], k=10)])
