@@ -17,7 +17,8 @@ from xc_core.shapes import Array, Bool
 class SplitOff:
     """Says of each row of a train table whether it is a test row; ``rows`` are all of them, read for a split by time.
 
-    A share of 0 needs no times. By a hash only the uid, or the group, decides about a row, so that it stays where it is when rows are added.
+    By a hash only the uid, or the group, decides about a row, so that it stays where it is when rows are added. If the
+    share of test rows is 0, no times are needed.
     """
 
     def __init__(self, options: ReadOptions, rows: Iterable[Block]) -> None:
