@@ -26,8 +26,7 @@ KIND: Final = "kind"
 WAS: Final = "was"
 """What the metadata of a field that came ``later`` names its earlier value."""
 _hints: Final = functools.cache(typing.get_type_hints)
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Names of parts are also names of folders."""
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # of a part, and of its folder
 MOST_WHOLE: Final = 2**31 - 1
 """Largest whole number of a config: sizes and seeds fit the integers of every library."""
 MOST_NUMBER: Final = 1e9
@@ -51,13 +50,13 @@ class UnknownSettingError(ConfigError):
     """Its dotted name."""
 
 
-def later(default: Any, *, was: Any) -> Any:
+def later(default: Any, *, was: Any, code_version: str = "1") -> Any:
     """Return a dataclass field that was added when artefacts already existed.
 
-    ``was`` is the value that reproduces the behaviour before the field existed. While the field has that value,
-    fingerprints ignore it, so adding the field makes no artefact stale.
+    While it has the value ``was``, which stands for what was done before, fingerprints ignore it, so the new field
+    makes no artefact stale. Another ``code_version``, of what its other values do, makes stale only what has these.
     """
-    return dataclasses.field(default=default, metadata={WAS: was})
+    return dataclasses.field(default=default, metadata={WAS: was, "code_version": code_version})
 
 
 def changed(config: C, changes: Any, where: str) -> C:
@@ -309,7 +308,7 @@ def in_use(config: Any) -> Any:
 
     These are the fields that the config reports as unused (``unused()``, for instance the optimiser of a training of
     0 epochs; "table.lr" is a field of the config ``table``) and those added with ``later`` that still have their
-    earlier value. A part whose ``code_version`` is not "1" has that too.
+    earlier value. A part, or a field added with ``later``, whose ``code_version`` is not "1" has that too.
     """
     return _plain(config, used=True)
 
@@ -318,9 +317,9 @@ def _plain(config: Any, *, used: bool, unused_above: frozenset[str] = frozenset(
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         unused = unused_above | (config.unused() if used and isinstance(config, HasUnused) else frozenset())
         return _kind_and_version(config, used=used) | {
-            f.name: _plain(getattr(config, f.name), used=used, unused_above=_names_within(unused, f.name))
+            f.name: _marked(f, used, _plain(getattr(config, f.name), used=used, unused_above=_within(unused, f.name)))
             for f in dataclasses.fields(config)
-            if f.name not in unused and not (used and _has_earlier_value(f, getattr(config, f.name)))
+            if f.name not in unused and not (used and WAS in f.metadata and f.metadata[WAS] == getattr(config, f.name))
         }
     if isinstance(config, Mapping):
         named = {str(name): _plain(part, used=used) for name, part in config.items()}
@@ -340,10 +339,12 @@ def _kind_and_version(config: Any, *, used: bool) -> dict[str, str]:
     return {KIND: config.kind, **version}
 
 
-def _names_within(names: frozenset[str], field: str) -> frozenset[str]:
+def _marked(field: dataclasses.Field[Any], used: bool, value: Any) -> Any:
+    """Return the value of a field with, for fingerprints, the version of its code."""
+    version = field.metadata.get("code_version", "1") if used else "1"
+    return value if version == "1" else {"value": value, "code_version": version}
+
+
+def _within(names: frozenset[str], field: str) -> frozenset[str]:
     """Return the names of ``names`` that are fields of the config ``field``."""
     return frozenset(name.removeprefix(f"{field}.") for name in names if name.startswith(f"{field}."))
-
-
-def _has_earlier_value(field: dataclasses.Field[Any], value: Any) -> bool:
-    return WAS in field.metadata and bool(field.metadata[WAS] == value)

@@ -17,7 +17,7 @@ from xc_core.chain.fingerprints import fingerprint
 from xc_core.chain.status import depends
 from xc_core.errors import ConfigError
 from xc_core.losses import LOSSES, Loss, SupCon
-from xc_core.params import later
+from xc_core.params import later, plain
 from xc_core.plugins import HasUnused, Part
 from xc_core.recipes.settings import ClustersSettings
 
@@ -200,6 +200,11 @@ class MoreSettings(ClustersSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CorrectedSettings(ClustersSettings):
+    rounds: int = later(3, was=1, code_version="2")
+
+
+@dataclass(frozen=True, kw_only=True)
 class CarelessSettings(ClustersSettings):
     rounds: int = 1
 
@@ -216,6 +221,12 @@ def test_a_later_field_is_in_no_fingerprint_while_it_does_what_was_done_before(t
     assert len(found) == 3
     assert print_with(trained, MoreSettings(size=4)) != before, "its default is another than before"
     assert print_with(trained, CarelessSettings(size=4)) != before
+
+
+def test_a_code_version_of_a_later_field_concerns_its_other_values_alone(trained: Workspace) -> None:
+    assert print_with(trained, CorrectedSettings(size=4, rounds=1)) == print_of(trained, "clusters")
+    assert print_with(trained, CorrectedSettings(size=4)) != print_with(trained, MoreSettings(size=4))
+    assert plain(CorrectedSettings(size=4)) == plain(MoreSettings(size=4)), "people see the value"
 
 
 def test_a_new_part_or_a_new_field_of_a_part_that_is_not_in_use_changes_no_fingerprint(

@@ -201,3 +201,13 @@ def test_an_unknown_base_is_named_with_its_place(workspace: Workspace) -> None:
         workspace.params.experiment("toy", "ngame")
     assert caught.value.where == "params.yaml, experiments.toy_ngame.base"
     assert caught.value.do.startswith("fix the entry: ")
+
+
+def test_a_wrong_setting_is_named_with_its_experiment(workspace: Workspace) -> None:
+    """After an upgrade that refuses a value, several datasets may have the recipe."""
+    workspace.params.declare_experiment("toy", "ngame", "ngame", {"model": {"min_P_at_1": 50.0}})
+    file = workspace.root / "params.yaml"
+    file.write_text(file.read_text().replace("min_P_at_1: 50.0", "min_P_at_1: 101"))
+    with pytest.raises(ConfigError, match="min_P_at_1 101") as caught:
+        workspace.params.experiment("toy", "ngame")
+    assert caught.value.where == "params.yaml, experiments.toy_ngame: ngame.model"

@@ -52,7 +52,7 @@ def test_doctor_finds_wrong_parameters_and_checks_that_cannot_run(
     (own.root / "params.yaml").write_text(params.replace("epochs: 6.0", "epoch: 6.0"))
     ended = xc("doctor")
     assert ended.code == 78
-    assert "fault  found ngame.classifier.epoch (nearest: 'epochs')" in ended.out
+    assert "experiments.toy_ngame: found ngame.classifier.epoch (nearest: 'epochs')" in ended.out
     assert "fault  a check that cannot run (ZeroDivisionError: division by zero)" in ended.out
     assert ended.out.splitlines()[-1] == "2 faults"
 

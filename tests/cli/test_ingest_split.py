@@ -226,3 +226,20 @@ def test_a_given_validation_file_is_kept(xc: Xc, fresh: Workspace, tmp_path: Pat
     ended = ingest(xc, folder)
     assert "new: 340 train, 60 validation, 60 test documents" in ended.out
     assert split_facts(fresh) == {"by": "uid", "given": True, "grouped": 0, "timed": False}
+
+
+def test_another_split_says_that_the_validation_file_of_an_update_decides(
+    xc: Xc, fresh: Workspace, tmp_path: Path
+) -> None:
+    world, note = plain_world(), "holds no document out"
+    ingest(xc, ToyWorld(world.train[1:], world.test, world.labels).write(tmp_path / "drop"))
+    assert xc("update", world.write(tmp_path / "more"), "--dataset", "new").code == 0
+    raw, held = fresh.raw("new"), Corpus.open(fresh.folder("corpus", "new")).rows("validation")
+    ended = ingest(xc, raw, "--split", "family")
+    assert f"--split family {note}" in ended.err
+    assert list(Corpus.open(fresh.folder("corpus", "new")).rows("validation")) == list(held)
+    with (raw / "trn.json").open("a") as train:
+        train.write((raw / "val.json").read_text())
+    (raw / "val.json").unlink()
+    assert note not in ingest(xc, raw, "--split", "group", "--split", "uid").err
+    assert not split_facts(fresh)["given"]

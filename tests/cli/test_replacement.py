@@ -99,6 +99,27 @@ def test_rows_without_uids_that_moved_into_test_are_counted(xc: Xc, fresh: Works
 # the guard
 
 
+def timed_table(folder: Path, first: int, count: int) -> Path:
+    folder.mkdir()
+    rows = [f"u{number},text {number},a,{number}" for number in range(first, first + count)]
+    (folder / "train.csv").write_text("\n".join(["uid,text,labels,time", *rows, ""]), "utf-8")
+    return folder
+
+
+def test_test_documents_by_time_may_become_train_documents_and_are_lost_only_if_gone(
+    xc: Xc, fresh: Workspace, tmp_path: Path
+) -> None:
+    """Each new table has later rows, of which the last fifth is the test set."""
+    name = ("--dataset", "new")
+    assert xc("ingest", timed_table(tmp_path / "a", 0, 100), *name, "--split", "time").code == 0
+    assert xc("ingest", timed_table(tmp_path / "b", 0, 140), *name, "--replace").code == 0
+    (entry,) = changelog.entries(fresh, "new")
+    assert len(entry["moved"]) == 20
+    gone = timed_table(tmp_path / "c", 0, 136)  # 4 of 140 documents, and of 28 test documents
+    ended = xc("ingest", gone, *name, "--replace")
+    assert (ended.code, "without 4 of the 28 test documents" in ended.err) == (77, True)
+
+
 def test_a_replacement_that_loses_too_much_is_refused_and_nothing_changes(project: Workspace, tmp_path: Path) -> None:
     before = files_of(project.root)
     locks = {name: b"" for name in before if name.startswith(".xc/lock")}

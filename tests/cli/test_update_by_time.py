@@ -194,6 +194,18 @@ def test_new_documents_of_the_acceptance_set_are_not_validated_before(
         seen |= set(held_out(workspace))
 
 
+def test_a_table_may_lack_times_of_known_documents(timed: Workspace, tmp_path: Path) -> None:
+    """No row of a train table is a test row in an update, so no time decides that."""
+    folder = tmp_path / "a"
+    folder.mkdir()
+    lines = ["uid,text,labels,time", f"D0003,a corrected text,L0000,{day(3)}", "D0004,another,L0000,", ""]
+    (folder / "train.csv").write_text("\n".join(lines))
+    before = times(timed)
+    update(timed, folder, "toy")
+    assert times(timed) == before
+    assert "another" in open_corpus(timed).table("documents")["title"]
+
+
 def test_a_validation_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = empty_workspace(tmp_path / "project")
     world = ToyWorld.make(documents=DOCUMENTS, tests=10)

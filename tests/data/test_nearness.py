@@ -99,6 +99,8 @@ def test_a_known_answer(tmp_path: Path, world: ToyWorld) -> None:
     assert (found["nearer"], found["farther"]) == (True, False)
     assert f"{near / held:.1%} of the validation and 0.0% of the test documents" in sentence(found)
     assert "too good" in warning(found)[0]
+    (line,) = warning(found, "time")
+    assert "--split" not in line and "add the latest ones to the test file" in line, "that is the split already"
 
 
 def test_validation_that_is_farther_than_test_is_said_too(tmp_path: Path, world: ToyWorld) -> None:

@@ -35,14 +35,17 @@ def test_our_own_split_never_refuses_a_dataset(tmp_path: Path) -> None:
     assert split(corpus)["labels_in_test_only"] == corpus.labels_in_test_only == unseen
 
 
-def test_the_stage_reports_such_labels(tmp_path: Path, lines: list[str]) -> None:
+@pytest.mark.parametrize(("by", "how"), [("uid", "split off by a hash"), ("time", "the last ones")])
+def test_the_stage_reports_such_labels(tmp_path: Path, lines: list[str], by: str, how: str) -> None:
     workspace = empty_workspace(tmp_path)
-    workspace.params.declare_dataset("toy", IngestConfig())
+    workspace.params.declare_dataset("toy", IngestConfig(split=by))
     workspace.raw("toy").parent.mkdir(parents=True)
-    write(workspace.raw("toy"))
+    table = write(workspace.raw("toy")) / "train.csv"
+    head, *rows = table.read_text().splitlines()
+    table.write_text("\n".join([f"{head},time", *(f"{row},{number}" for number, row in enumerate(rows)), ""]))
     count = run_stage(workspace, "corpus", "toy").facts["split"]["labels_in_test_only"]
-    (told,) = (line.partition(", because")[0] for line in lines if " in test only" in line)
-    assert told == f"corpus: {count} labels in test only"
+    (told,) = (line.partition(" and no other")[0] for line in lines if " in test only" in line)
+    assert told == f"corpus: {count} labels in test only, because the test rows are {how}"
 
 
 def test_a_label_without_any_document_is_refused_still(tmp_path: Path) -> None:

@@ -115,7 +115,11 @@ class ParamsFile:
                 raise
             where, do = f"{FILE}, experiments.{key}.base", f"fix the entry: {error.do}"
             raise ConfigError(error.found, expected=error.expected, do=do, where=where) from error
-        return Experiment(dataset_settings, resolve(recipe, base, entry.get("stages") or {}))
+        try:
+            return Experiment(dataset_settings, resolve(recipe, base, entry.get("stages") or {}))
+        except ConfigError as error:  # other datasets may have the recipe too
+            where = ": ".join(filter(None, (f"{FILE}, experiments.{key}", error.where)))
+            raise ConfigError(error.found, expected=error.expected, do=error.do, where=where) from error
 
     def partition(self, dataset: str, recipe: str | None) -> Partition:
         """Return a dataset, or, if a recipe is named, an experiment."""

@@ -137,7 +137,7 @@ _ALL: Final = (
         deps=("corpus", "embeddings", "scores"),
         group="search",
         does="Fits the fusion on validation documents: it combines a candidate label's scores into one.",
-        code_version="11",
+        code_version="10",
     ),
     Stage(
         name="evaluation",

@@ -87,13 +87,18 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
     workspace = Workspace.find()
     checked_name("dataset", dataset)
     is_new = dataset not in workspace.params.datasets()
-    config = _config(settings if split == _AUTO else {**settings, "split": split},
-                     _DEFAULT if is_new else workspace.params.dataset(dataset).corpus)  # fmt: skip
+    current = _DEFAULT if is_new else workspace.params.dataset(dataset).corpus
+    config = _config(settings if split == _AUTO else {**settings, "split": split}, current)
     ran = place(workspace, path, dataset, config, replace=replace, choose=is_new and split == _AUTO,
                 allow_loss=allow_loss)  # fmt: skip
     rows = ", ".join(f"{count:,} {split}" for split, count in ran.facts["rows"].items())
     click.echo(f"{dataset}: {rows} documents, {counted(ran.facts['labels'], 'label')}")
     _report_shared(Corpus.open(ran.folder), config)
+    if not is_new and config.split != current.split and ran.facts["split"]["given"]:
+        report(
+            f"ingest: --split {config.split} holds no document out, because the validation file says which are held "
+            "out; if an update wrote it (val.json), move its lines into trn.json, delete it and ingest again"
+        )
     dagster = os.environ.get("XC_STATE_DIR") or workspace.state / "dagster"
     if is_new and Path(dagster).is_dir():  # `xc ui` was started before
         report(f"Dagster shows {dataset} by itself, and its schedules after Deployment > Reload definitions in the UI")

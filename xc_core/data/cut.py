@@ -41,7 +41,7 @@ class Cut:
     """
 
     def __init__(self, folder: Path, by: str, fraction: float, *, given: bool, accepted: float = 0.0) -> None:
-        self._folder, self._fraction, self._given = folder, fraction, given
+        self._folder, self.by, self._fraction, self._given = folder, by, fraction, given
         self._near_duplicates = NearDuplicates(folder / "near-duplicates") if by == "family" else None
         self._groups = pq.ParquetWriter(folder / FAMILIES, SCHEMA, compression="zstd") if by == "group" else None
         self._held_out: list[Bool] = [np.zeros(0, bool)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from xc_core.artifacts import read_made
 from xc_core.data.corpus import Corpus
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.visible import counted
@@ -38,7 +39,9 @@ class Difference:
     moved: list[str]
     """Documents that went from train or validation to test, or back."""
     tests: Mapping[str, int]
-    """Test documents ``before``, and those of them that are ``lost``: gone, or no longer test documents."""
+    """Test documents ``before``, and those of them that are ``lost``: gone, or no longer test documents.
+
+    If the test documents are the last rows of a table, earlier ones become train documents: these are not lost."""
     known_tests: int
     """Test documents whose text only train or validation documents had before, with other uids."""
 
@@ -54,7 +57,9 @@ class Difference:
         tests, learnt = (
             documents_before.filter(pl.col("split").is_in(splits)) for splits in ([TEST], [TRAIN, VALIDATION])
         )
-        known_tests = documents_after.filter(pl.col("split") == TEST).join(learnt, on="text", how="semi")
+        tests_after = documents_after.filter(pl.col("split") == TEST)
+        known_tests = tests_after.join(learnt, on="text", how="semi")
+        kept = documents_after if _last_are_tests(after) else tests_after
         moved = in_both.filter((pl.col("split") == TEST) != (pl.col("split_right") == TEST))["uid"].sort().to_list()
         return cls(
             _moves(documents_before, documents_after, pl.concat([removed["doc"], added["doc"]])),
@@ -64,8 +69,7 @@ class Difference:
                 "added": len(added), "removed": len(removed), "lost": max(lost, 0),
             },
             moved,
-            {"before": len(tests),
-             "lost": len(tests.join(documents_after.filter(pl.col("split") == TEST), on="uid", how="anti"))},
+            {"before": len(tests), "lost": len(tests.join(kept, on="uid", how="anti"))},
             len(known_tests.join(tests, on="text", how="anti").join(learnt, on="uid", how="anti")),
         )  # fmt: skip
 
@@ -73,6 +77,11 @@ class Difference:
         pairs = f"{self.pairs['added']:,} new, {self.pairs['removed']:,} removed"
         moved = f"; {counted(len(self.moved), 'document')} moved into test, or out of it" if self.moved else ""
         return f"documents: {self.documents}; labels: {self.labels}; pairs: {pairs}{moved}"
+
+
+def _last_are_tests(corpus: Corpus) -> bool:
+    """Return True if the test documents are the last rows of a train table, split off by time."""
+    return bool(read_made(corpus.folder).facts.get("split", {}).get("last_are_tests"))
 
 
 def _rows(corpus: Corpus, side: str) -> pl.DataFrame:

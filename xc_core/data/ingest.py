@@ -150,7 +150,7 @@ def ingest(folder: Path, build: Build, config: IngestConfig, *, part: bool = Fal
 class _CorpusWriter:
     """Streams blocks into Parquet; keeps counts per label and a few numbers per block, never the rows.
 
-    ``splits_off`` says that the test documents are split off the train file, by a hash.
+    ``splits_off`` says that the test documents are split off the train file.
     """
 
     def __init__(self, folder: Path, config: IngestConfig, cut: Cut, *, splits_off: bool) -> None:
@@ -285,10 +285,11 @@ class _CorpusWriter:
             where=later,
         )
 
-    def split_off(self) -> dict[str, int]:
-        """Return how many labels our own split left without a train document, if it did."""
+    def split_off(self) -> dict[str, int | bool]:
+        """Return how many labels our own split left without a train document, and whether it took the last rows."""
         count = int(self._split_off_L.sum())
-        return {"labels_in_test_only": count} if count else {}
+        by_time = self.splits_off and self.cut.by == "time"
+        return ({"labels_in_test_only": count} if count else {}) | ({"last_are_tests": True} if by_time else {})
 
     def all_accepted(self) -> dict[str, dict[str, int]]:
         """Return how many documents, and how many labels, each kind of ``allow`` accepted; none of shared texts."""

@@ -148,12 +148,21 @@ def sentence(found: Mapping[str, Any]) -> str:
     return f"{first} and {second} documents have a train document of nearly the same words (cosine above {NEAR})"
 
 
-def warning(found: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the validation documents: nearer to train than test, or farther; other labels."""
+def warning(found: Mapping[str, Any], by: str = "") -> list[str]:
+    """Return what is wrong with the validation documents: nearer to train than test, or farther; other labels.
+
+    ``by`` is how they were held out, if that is known.
+    """
     if not found.keys() >= {"nearer", "farther"}:  # no release made such a corpus
         return ["the comparison of validation and test is incomplete; measure again: xc run corpus --force"]
     lines = []
-    if found["nearer"]:
+    if found["nearer"] and by == "time":
+        lines.append(
+            "validation documents are clearly nearer to train documents than test documents are, so figures on "
+            "validation may be too good; if train documents are as late as test documents, as after an update of the "
+            "train file alone, add the latest ones to the test file instead"
+        )
+    elif found["nearer"]:
         lines.append(
             "validation documents are clearly nearer to train documents than test documents are, so figures on "
             "validation are too good; if test documents are later ones, hold out the last train documents (a column "

@@ -42,7 +42,7 @@ def update(
     with scratch(workspace, dataset) as staging:
         settings = workspace.params.dataset(dataset).corpus
         reading = allowing(replace(settings, layout=layout), *allow)
-        _, source = open_source(path, layout, replace(reading.read_options(), part=True))
+        _, source = open_source(path, layout, replace(reading.read_options(), part=True, test_fraction=0.0))
         report_unread(path, source.files)
         command = incoming.command("update", path, source.files, dataset, reading)
         if incoming.interrupted(workspace, dataset, command):

@@ -61,7 +61,7 @@ class FusionSettings(HasUnused):
     """Use a score alone, or the plain sum, if it is better than the rule on documents that the rule has not seen: in
     one of P@1, P@5 and PSP@5, and worse in none; or clearly (95 %) in P@1 or P@5, and clearly worse in none. Use the
     sum if no other document can test the rule."""
-    new_by_sum: bool = later(False, was=False)
+    new_by_sum: bool = later(False, was=False, code_version="2")
     """Give a label without train documents at least the fused score that others have on average at its plain sum.
 
     It needs a score that counts documents (``frequency``) and a rule with trees. It is left out if P@1, P@5 or PSP@5 of

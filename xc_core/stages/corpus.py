@@ -41,9 +41,10 @@ def _describe(context: Context[IngestConfig]) -> None:
     if facts["filters"]["source"] == "generate" and not facts["filters"]["pairs"]:
         context.report("corpus: no document has the uid of a label, so nothing is filtered (--filters generate)")
     if test_only := facts["split"].get("labels_in_test_only"):
+        how = "the last ones" if context.settings.split == "time" else "split off by a hash"
         context.report(
-            f"corpus: {counted(test_only, 'label')} in test only, because the test rows are split off by a hash and no "
-            "other row has them; the model can find such labels only by their text"
+            f"corpus: {counted(test_only, 'label')} in test only, because the test rows are {how} and no other row has "
+            "them; the model can find such labels only by their text"
         )
     if accepted := accepted_sentence(facts):
         context.report(f"corpus: accepted by the setting allow: {accepted}")
@@ -72,4 +73,4 @@ def _validation_notes(facts: Mapping[str, Any], settings: IngestConfig) -> list[
     target = settings.validation_fraction
     if split.get("families") and not split["given"] and not target / 2 <= share <= 2 * target:
         lines.append(f"validation has {share:.0%} of the documents instead of {target:.0%}, because families are large")
-    return [*lines, sentence(near), *warning(near)] if near else lines
+    return [*lines, sentence(near), *warning(near, split["by"])] if near else lines

@@ -134,7 +134,7 @@ class Source(Protocol):
     splits: tuple[str, ...] = ("train", "test")
     """The files of documents, in the order of the corpus: train, validation, test."""
     splits_off: bool = False
-    """True if the test documents are split off the train file by a hash."""
+    """True if the test documents are split off the train file, by a hash or by time."""
 
     @property
     def has_uids(self) -> bool:

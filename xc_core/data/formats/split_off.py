@@ -17,12 +17,13 @@ from xc_core.shapes import Array, Bool
 class SplitOff:
     """Says of each row of a train table whether it is a test row; ``rows`` are all of them, read for a split by time.
 
-    By a hash only the uid, or the group, decides about a row, so that it stays where it is when rows are added.
+    By a hash only the uid, or the group, decides about a row, so that it stays where it is when rows are added. If the
+    share of test rows is 0, no times are needed.
     """
 
     def __init__(self, options: ReadOptions, rows: Iterable[Block]) -> None:
-        self._options = options
-        if options.test_by == "time":
+        self._options, self._by_time = options, options.test_by == "time" and options.test_fraction > 0
+        if self._by_time:
             times = Times()
             for block in rows:
                 times.add(block, digests(block.uids))
@@ -30,7 +31,7 @@ class SplitOff:
 
     def are_in(self, block: Block) -> Bool:
         """Mark the rows that are test rows (N)."""
-        if self._options.test_by == "time":
+        if self._by_time:
             digest_N = digests(block.uids)
             moment_N, key_N = Times().add(block, digest_N), digest_N["high"]
             moment, key = self._first
