@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-
 from torch import Tensor
 
 from xc_core.classifiers.pool_rows import PoolRows

@@ -112,15 +112,18 @@ class TableHead:
             if gradient is not None and found.docs_BD is not None:
                 gradient += _zero_unless(found.docs_BD, usable)
             if scale is not None:
-                for rows, gradient_UD in zip(found.pooled, found.rows, strict=False):
-                    rows.table.update(rows.labels_U, _zero_unless(gradient_UD, usable), scale)
+                for pooled, gradient_UD in zip(found.pooled, found.rows, strict=False):
+                    pooled.table.update(pooled.labels_U, _zero_unless(gradient_UD, usable), scale)
         if scale is not None:
             for table in self.tables:
                 table.finish_step()
         return loss, count
 
-    def _gradients(self, doc_BD: Tensor, block: Pool, docs_B: I64, *, of_docs: bool, of_rows: bool) -> Gradients:
-        """Return loss and gradients of ``block``: of all documents at once, or of parts of them, added up."""
+    def _gradients(self, doc_BD: Tensor, block: Pool, docs_B: I64, *, docs: bool, rows: bool) -> Gradients:
+        """Return loss and gradients of ``block``, of all documents at once or of parts of them, added up.
+
+        ``docs``, ``rows``: whether the gradients of documents and of rows are computed.
+        """
         labels = put(self.shard.places(self.shard.cut(block).labels_U), doc_BD.device)
         parts = self._parts(len(docs_B), len(block.labels_U))
         zero = torch.zeros((), dtype=torch.float64, device=doc_BD.device)
@@ -128,8 +131,8 @@ class TableHead:
             [PoolRows.of(table, labels) for table in self.tables],
             zero,
             zero,
-            torch.zeros_like(doc_BD) if of_docs else None,
-            of_rows,
+            torch.zeros_like(doc_BD) if docs else None,
+            rows,
             kept=len(parts) > 1,
         )
         for part in parts:
