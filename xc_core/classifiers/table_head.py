@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from xc_core.classifiers.gradients import Gradients
 from xc_core.classifiers.pool_rows import PoolRows
 from xc_core.classifiers.shard import WHOLE, Shard
 from xc_core.classifiers.storage import Rows, blocks
@@ -17,7 +19,10 @@ from xc_core.devices import Device, put
 from xc_core.losses import BatchLoss, OnHost, Sampled
 from xc_core.losses.base import summed
 from xc_core.sampling import PairPool, Pool
-from xc_core.shapes import I64
+from xc_core.shapes import I64, spans
+
+CELLS: Final = 1 << 25
+"""Documents times labels of a step whose scores are computed together, about 18 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,9 @@ class TableHead:
     shard: Shard = WHOLE
     """The labels of this process. With a separable loss, processes exchange nothing in a step (NGAME, appendix C);
     with another one they exchange scores, and each computes the whole loss and updates its own rows."""
+    cells: int = CELLS
+    """Documents times labels scored together by a loss whose documents are independent: with more, a step scores some
+    documents at a time and adds their gradients up (gradient accumulation)."""
 
     def descend(self, doc_BD: Tensor, pool: Pool, docs_B: I64, scale: float | None) -> Descent:
         """Update the pool's rows; return the gradient of the documents too if ``doc_BD`` requires one.
@@ -93,27 +101,57 @@ class TableHead:
     ) -> tuple[Tensor, Tensor]:
         """Return loss and count; add the gradient of ``leaf`` to ``gradient``; update rows if there is a ``scale``."""
         loss = count = torch.zeros((), dtype=torch.float64, device=leaf.device)
-        doc_BD = leaf.detach()
         for block in self._blocks(pool):
-            labels = put(self.shard.places(self.shard.cut(block).labels_U), leaf.device)
-            pooled = [PoolRows.of(table, labels) for table in self.tables]
-            chosen, known, sampled = marks(block, docs_B, leaf.device)
-            scores_BU = self._all_columns(self._scores(doc_BD, pooled), block).requires_grad_(True)
-            total, counted = summed(self.loss, scores_BU, chosen, known, sampled)
-            loss, count = loss + total.detach(), counted.double()
+            found = self._gradients(
+                leaf.detach(), block, docs_B, of_docs=gradient is not None, of_rows=scale is not None
+            )
+            loss, count = loss + found.loss, found.count
             usable = loss.isfinite() & (count != 0)
-            if not total.requires_grad or (leaf.is_cpu and not usable):
+            if leaf.is_cpu and not usable:
                 continue
-            (slope_BU,) = torch.autograd.grad(total / counted, [scores_BU])
-            slope_BU = self.shard.own_columns(slope_BU, block.labels_U)
-            if gradient is not None:
-                gradient += _zero_unless(pooled[0].back_to_documents(slope_BU), usable)
+            if gradient is not None and found.docs_BD is not None:
+                gradient += _zero_unless(found.docs_BD, usable)
             if scale is not None:
-                self._update(pooled, doc_BD, slope_BU, usable, scale)
+                for pooled, gradient_UD in zip(found.pooled, found.rows, strict=False):
+                    pooled.table.update(pooled.labels_U, _zero_unless(gradient_UD, usable), scale)
         if scale is not None:
             for table in self.tables:
                 table.finish_step()
         return loss, count
+
+    def _gradients(self, doc_BD: Tensor, block: Pool, docs_B: I64, *, docs: bool, rows: bool) -> Gradients:
+        """Return loss and gradients of ``block``, of all documents at once or of parts of them, added up.
+
+        ``docs``, ``rows``: whether the gradients of documents and of rows are computed.
+        """
+        labels = put(self.shard.places(self.shard.cut(block).labels_U), doc_BD.device)
+        parts = self._parts(len(docs_B), len(block.labels_U))
+        zero = torch.zeros((), dtype=torch.float64, device=doc_BD.device)
+        out = Gradients(
+            [PoolRows.of(table, labels) for table in self.tables],
+            zero,
+            zero,
+            torch.zeros_like(doc_BD) if docs else None,
+            rows,
+            kept=len(parts) > 1,
+        )
+        for part in parts:
+            some = block if len(parts) == 1 else block.documents(part)
+            scores_BU = self._all_columns(self._scores(doc_BD[part], out.pooled), block).requires_grad_(True)
+            total, counted = summed(self.loss, scores_BU, *marks(some, docs_B[part], doc_BD.device))
+            out.count_in(total, counted)
+            if total.requires_grad:
+                # the count of all parts is not known yet; of a single part it divides the loss
+                (slope_BU,) = torch.autograd.grad(total / counted if len(parts) == 1 else total, [scores_BU])
+                out.add(part, self.shard.own_columns(slope_BU, block.labels_U), doc_BD[part])
+        if len(parts) > 1:
+            out.divide()
+        return out
+
+    def _parts(self, documents: int, labels: int) -> list[slice]:
+        """Return the documents that are scored together: all, unless their losses add up and they are too many."""
+        whole = self.loss.separable or not getattr(self.loss, "independent", False)
+        return list(spans(documents, documents if whole else max(self.cells // max(labels, 1), 1)))
 
     def _blocks(self, pool: Pool) -> Iterator[Pool]:
         """Yield the parts of a pool whose losses add up; with a separable loss, of this process's labels alone."""
@@ -134,13 +172,6 @@ class TableHead:
             return numbers
         total = self.shard.world.summed(torch.tensor([loss for loss, _ in numbers], dtype=torch.float64))
         return [(loss, count) for loss, (_, count) in zip(total.tolist(), numbers, strict=True)]
-
-    def _update(self, pooled: list[PoolRows], doc_BD: Tensor, slope_BU: Tensor, usable: Tensor, scale: float) -> None:
-        """Take a step on the rows and, if there is one, the bias, given d(loss) / d(scores)."""
-        rows = pooled[0]
-        rows.table.update(rows.labels_U, _zero_unless(rows.back_to_rows(slope_BU, doc_BD), usable), scale)
-        for bias in pooled[1:]:
-            bias.table.update(bias.labels_U, _zero_unless(slope_BU.sum(0, keepdim=True).T, usable), scale)
 
     @property
     def tables(self) -> list[LabelTable]:

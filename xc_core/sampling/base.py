@@ -139,10 +139,17 @@ class LabelPool:
         """Return the pool without labels that are not in ``labels_S``."""
         return self._restrict(np.isin(self.labels_U, labels_S))
 
+    def documents(self, part: slice) -> LabelPool:
+        """Return the pool for some of the documents, with all labels."""
+        return LabelPool(self.labels_U, *self._cut(part))
+
     def _restrict(self, columns: slice | Bool) -> LabelPool:
-        masks = (self.chosen_BU, self.known_BU, self.weight_BU, self.noise_BU)
-        cut = (values if values is None else values[:, columns] for values in masks)
-        return LabelPool(self.labels_U[columns], *cut)  # type: ignore[arg-type]
+        return LabelPool(self.labels_U[columns], *self._cut((slice(None), columns)))
+
+    def _cut(self, index: Any) -> tuple[Bool, Bool, F32 | None, F32 | None]:
+        """Return the masks at ``index``."""
+        weight, noise = (None if values is None else values[index] for values in (self.weight_BU, self.noise_BU))
+        return self.chosen_BU[index], self.known_BU[index], weight, noise
 
 
 class PairPool:
@@ -186,6 +193,11 @@ class PairPool:
     def only(self, labels_S: I64) -> PairPool:
         """Return the pool without labels that are not in ``labels_S``."""
         return self._restrict(self.labels_U[np.isin(self.labels_U, labels_S)])
+
+    def documents(self, part: slice) -> PairPool:
+        """Return the pool for some of the documents, with all labels."""
+        docs = np.arange(len(self.known))[part]
+        return PairPool(self.chosen.rows(docs), self.known.rows(docs), self.labels_U)
 
     def _restrict(self, labels_U: I64) -> PairPool:
         return PairPool(self.chosen, self.known, labels_U)
