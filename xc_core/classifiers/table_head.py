@@ -102,9 +102,7 @@ class TableHead:
         """Return loss and count; add the gradient of ``leaf`` to ``gradient``; update rows if there is a ``scale``."""
         loss = count = torch.zeros((), dtype=torch.float64, device=leaf.device)
         for block in self._blocks(pool):
-            found = self._gradients(
-                leaf.detach(), block, docs_B, of_docs=gradient is not None, of_rows=scale is not None
-            )
+            found = self._gradients(leaf.detach(), block, docs_B, docs=gradient is not None, rows=scale is not None)
             loss, count = loss + found.loss, found.count
             usable = loss.isfinite() & (count != 0)
             if leaf.is_cpu and not usable:
