@@ -117,7 +117,10 @@ def test_test_documents_by_time_may_become_train_documents_and_are_lost_only_if_
     assert len(entry["moved"]) == 20
     gone = timed_table(tmp_path / "c", 0, 136)  # 4 of 140 documents, and of 28 test documents
     ended = xc("ingest", gone, *name, "--replace")
-    assert (ended.code, "without 4 of the 28 test documents" in ended.err) == (77, True)
+    assert (ended.code, "4 of the 28 test documents of new (14.3%) are gone or in another split" in ended.err) == (
+        77,
+        True,
+    )
 
 
 def test_a_replacement_that_loses_too_much_is_refused_and_nothing_changes(project: Workspace, tmp_path: Path) -> None:

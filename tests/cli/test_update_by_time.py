@@ -216,6 +216,23 @@ def test_a_validation_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert held_out(workspace) == ["V0"]
 
 
+def test_validation_documents_without_a_time_are_named_as_those_of_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A split by hash held them out; an update wrote them into a validation file, which decides since then."""
+    workspace = empty_workspace(tmp_path / "project")
+    monkeypatch.setenv("XC_ROOT", str(workspace.root))
+    folder = ToyWorld.make(documents=DOCUMENTS, tests=10).write(tmp_path / "begin")
+    place(workspace, folder, "toy", IngestConfig(), replace=False)
+    update(workspace, drop(tmp_path / "a", {"N0": None}), "toy")
+    place(workspace, workspace.raw("toy"), "toy", IngestConfig(split="time"), replace=False)
+    held = held_out(workspace)
+    with pytest.raises(DataError, match=f"no time of {len(held)} validation documents of the dataset"):
+        update(workspace, drop(tmp_path / "b", {"N1": day(80), "N2": day(81)}), "toy")
+    update(workspace, drop(tmp_path / "c", dict.fromkeys(held, day(1)) | {"N1": day(80)}), "toy")
+    assert "N1" in held_out(workspace)
+
+
 def test_the_error_of_a_wrong_time_says_what_to_do(timed: Workspace, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="xc ingest --split"):
         update(timed, drop(tmp_path / "a", {"N0": "soon"}), "toy")

@@ -63,11 +63,12 @@ def check_loss(difference: Difference, allowed: float, dataset: str, kind: Kind,
         ("pairs", pairs["lost"], pairs["before"], []),
         ("test documents", tests["lost"] if split else 0, tests["before"], []),
     ):
-        loss = lost / max(before, 1)
+        loss, tests_go = lost / max(before, 1), name == "test documents"
         if not loss <= allowed:  # so that nan allows nothing
             first = f"; the first: {', '.join(removed[:_MAX_SHOWN])}" if removed else ""
+            some = f"{lost:,} of the {before:,} {name} of {dataset} ({loss:.1%}{first})"
             raise RefusedError(
-                f"new files without {lost:,} of the {before:,} {name} of {dataset} ({loss:.1%}{first})",
+                f"new files in which {some} are gone or in another split" if tests_go else f"new files without {some}",
                 expected=f"at most {allowed:.1%} of the {name} gone (setting datasets.{dataset}.update.allow_loss); "
                 "the dataset is unchanged",
                 do=f"{allow.format(_rounded_up_percent(loss))}change the setting, if they should go{add}",

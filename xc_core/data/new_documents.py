@@ -12,6 +12,8 @@ from xc_core.data.cut import GROUP, group_family
 from xc_core.data.families import NearDuplicates
 from xc_core.data.formats.times import is_last, moments
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, digests, is_validation
+from xc_core.errors import DataError, preview
+from xc_core.visible import counted
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class NewDocuments:
         if self.by != "time" or not self.fraction:
             return documents
         split = pl.col("split")
+        _check_times(documents.filter(split == VALIDATION), new)
         is_new = pl.col("uid").is_in(new.to_list()) & (split == TRAIN)
         movable = documents.with_row_index().filter((split == VALIDATION) | is_new)
         count = round(self.fraction * documents.select((split != TEST).sum()).item())
@@ -79,3 +82,16 @@ class NewDocuments:
         first = rows[near.families()[len(old) :]]
         family = first.select(pl.col("family").replace("", None).fill_null(pl.col("uid"))).to_series()
         return first["uid"].to_list(), dict(old.select("uid", "split").iter_rows()), family.to_list()
+
+
+def _check_times(validation: pl.DataFrame, new: pl.Series) -> None:
+    """Raise DataError if documents of the dataset, not of the update, are in validation and have no time."""
+    timeless = validation.filter((pl.col("time") == "") & ~pl.col("uid").is_in(new.to_list()))
+    if len(timeless):
+        raise DataError(
+            f"no time of {counted(len(timeless), 'validation document')} of the dataset (the first: "
+            f"{preview(timeless['uid'][0])})",
+            expected="a time of each, because the split is by time",
+            do="give them times in this update, or return to another split: "
+            "xc ingest data/NAME/raw --dataset NAME --split uid",
+        )
