@@ -62,7 +62,7 @@ bench: $(VENV)/installed  ## Compare fast paths with their peers in CPU time (ne
 	$(ONE) $(BIN)/python -m benchmarks --quick --check
 
 bench-full: $(VENV)/installed  ## All comparisons, searches of 118,000 labels among them (needs make demo)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r benchmarks/requirements-full.txt
 	$(ONE) $(BIN)/python -m benchmarks --check
 
 soak: $(VENV)/installed  ## Run month and kills side by side, print the figures of both (KILLS=10 for less)

@@ -1,7 +1,7 @@
 """Starts the process of a stage from a server that has imported the large libraries already (``multiprocessing``).
 
-A stage then starts in a fraction of a second, in a process of its own as before. The project's code is not imported by
-the server, so each stage runs the code that is on disk when it starts.
+A stage, or a command of DVC, then starts in a fraction of a second, in a process of its own as before. The project's
+code is not imported by the server, so each stage runs the code that is on disk when it starts.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver, reduction
 from multiprocessing.context import ForkServerProcess
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from setproctitle import setproctitle
 
-from assets.worker import PARENT, run
+Main = Callable[[list[str]], None]
+STAGE: Final = "assets.worker"
+"""Module of the program that runs a stage."""
 
 LIBRARIES: Final = (
     "numpy",
@@ -28,21 +31,51 @@ LIBRARIES: Final = (
     "scipy.optimize",
     "matplotlib.figure",
     "transformers.activations",
+    "dvc.cli.parser",
+    "dvc.repo.open_repo",
+    "dvc.repo.commit",
+    "dvc.cachemgr",
+    "dvc.data_cloud",
+    "dvc.dirs",
+    "dvc.rwlock",
+    "dvc.repo.artifacts",
+    "dvc.repo.datasets",
+    "dvc.repo.metrics",
+    "dvc.repo.plots",
+    "dvc.repo.stage",
+    "dvc.utils.strictyaml",
+    "dvc_data.hashfile.db.local",
+    "ruamel.yaml",
+    "scmrepo.git.backend.pygit2.filter",
 )
-"""What the server imports. Each of them can be imported without starting a thread, which a fork would not copy."""
+"""What the server imports: of torch and others for stages, of DVC for ``dvc commit``. Each of them can be imported
+without starting a thread, which a fork would not copy."""
 
 
 class Forked(ForkServerProcess):
-    """A process that does what ``command()`` and ``arguments`` do, in ``cwd``, with the environment ``env``.
+    """A process that does what ``python -m MODULE ARGUMENTS`` does, in ``cwd``, with the environment ``env``.
 
-    ``main`` is called with the arguments. The process has the methods of ``subprocess.Popen`` that this package uses.
+    ``main`` is called with the arguments; by default that of a stage. ``files`` are the open files that are its
+    standard output and error. The process has the methods of ``subprocess.Popen`` that this package uses.
     """
 
+    was_started = False
+    """True if this process has forked another one, so the server has imported the libraries."""
+
     def __init__(
-        self, arguments: Sequence[str], cwd: str, env: Mapping[str, str], main: Callable[[list[str]], None] = run
+        self,
+        arguments: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        main: Main | None = None,
+        *,
+        module: str = STAGE,
+        files: tuple[int, int] = (1, 2),
     ) -> None:
-        super().__init__(target=_run, args=(main, list(arguments), cwd, dict(env), _Stream(1), _Stream(2)))
+        streams = (_Stream(number, file) for number, file in enumerate(files, 1))
+        super().__init__(target=_run, args=(main, module, list(arguments), cwd, dict(env), *streams))
         self.start()
+        Forked.was_started = True
 
     @property
     def returncode(self) -> int | None:
@@ -63,13 +96,13 @@ class Forked(ForkServerProcess):
 
 
 class _Stream:
-    """An open file of this process that the new process has too, under the same number."""
+    """An open file of this process that the new process has too, under the given number."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, file: int) -> None:
+        self.number, self.file = number, file
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.number, reduction.DupFd(self.number))
+        return _reopened, (self.number, reduction.DupFd(self.file))
 
 
 def _reopened(number: int, passed: Any) -> None:
@@ -78,22 +111,60 @@ def _reopened(number: int, passed: Any) -> None:
     os.close(received)
 
 
-def _run(main: Callable[[list[str]], None], arguments: list[str], cwd: str, env: dict[str, str], *_: None) -> None:
-    """Do what the module ``assets.worker`` does as a program."""
+def _run(main: Main | None, module: str, arguments: list[str], cwd: str, env: dict[str, str], *_: None) -> None:
+    """Do what the module does as a program."""
     gc.freeze()  # the libraries' objects are not garbage; to search them would copy their pages
     os.environ["SPT_NOENV"] = "1"  # the title must not overwrite the environment that `ps` shows
-    setproctitle(" ".join([*command(), *arguments]))
+    setproctitle(" ".join([*command(module), *arguments]))
     os.environ.clear()
-    os.environ.update({**env, PARENT: str(os.getppid())})
+    os.environ.update(env)
     os.chdir(cwd)
     sys.path.insert(0, cwd)
     sys.argv[1:] = arguments
+    if module == STAGE:  # imported here: DVC does not need it, and it takes as long as ``dvc commit``
+        from assets import worker
+
+        os.environ[worker.PARENT] = str(os.getppid())
+        main = main or worker.run
+    assert main is not None
     main(arguments)
 
 
-def command() -> list[str]:
-    """Return the command that runs ``xc`` with the arguments that follow it, without a fork."""
-    return [sys.executable, "-m", "assets.worker"]
+def dvc(arguments: Sequence[str], cwd: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of DVC to its end, as ``subprocess.run`` does; kill it if this process is interrupted.
+
+    It is forked if a process was forked before, because then the server has imported DVC.
+    """
+    if not Forked.was_started:
+        return subprocess.run([*command("dvc"), *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    with _memory_file() as out, _memory_file() as err:
+        files = out.fileno(), err.fileno()
+        process = Forked(arguments, cwd, os.environ, _run_dvc, module="dvc", files=files)
+        try:
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess([*command("dvc"), *arguments], code, out.read(), err.read())
+
+
+def _memory_file() -> TextIO:
+    """Return a new file in memory, so that a full disk does not change what DVC says."""
+    return os.fdopen(os.memfd_create("dvc"), "w+", encoding="utf-8")
+
+
+def _run_dvc(arguments: list[str]) -> None:
+    """Do what the module ``dvc`` does as a program."""
+    sys.argv[0] = "dvc"
+    runpy.run_module("dvc", run_name="__main__", alter_sys=True)
+
+
+def command(module: str = STAGE) -> list[str]:
+    """Return the command that runs a module with the arguments that follow it, without a fork."""
+    return [sys.executable, "-m", module]
 
 
 def prepare() -> bool:

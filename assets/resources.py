@@ -1,8 +1,6 @@
 """Resources of the assets: the project, DVC, MLflow."""
 
 import socket
-import subprocess
-import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any, Self
 import dagster as dg
 from ruamel.yaml import YAML
 
+from assets import forked
 from assets.processes import HOST_TAG
 from xc_core.causes import storage_error, storage_reason
 from xc_core.chain.names import SETTINGS
@@ -132,9 +131,8 @@ class Dvc(dg.ConfigurableResource):  # type: ignore[type-arg]
     def _dvc(self, *arguments: str) -> None:
         check_there(Path(self.root))  # a step hashes files for minutes; the folder may be moved then
         # without --wait-for-lock (a global flag) a command fails after 3 seconds while another one hashes files
-        command = [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments]
         with dvc_lock.restored_if_cut(Path(self.root)):
-            ended = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+            ended = forked.dvc(["--wait-for-lock", *arguments], self.root)
             if ended.returncode:
                 raise self._error(arguments, (ended.stderr or ended.stdout).strip()[-400:])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 import benchmarks.__main__
 from benchmarks import harness, many_labels
-from benchmarks.cases import CASES, QUICK, data, fusion
+from benchmarks.cases import CASES, QUICK, data, fusion, negatives
 from benchmarks.harness import Row, compare, read_floors, slower, table, write_floors
 from xc_core.chain.costs import processor
 from xc_core.errors import CorruptError
@@ -174,3 +175,57 @@ def test_batches_are_full_whatever_number_of_texts_a_dataset_has(monkeypatch: py
     world: Any = SimpleNamespace(texts=lambda count: [f"a small dog {number}" for number in range(300)])
     (row,) = CASES["tokens"](world)
     assert (row.what, row.note) == ("2 batches of 128", "the same ids")
+
+
+class Graph:
+    """A stand-in for hnswlib's index: it finds half of the labels until its ``ef`` is 400."""
+
+    def __init__(self, space: str, width: int) -> None:
+        assert (space, width) == ("ip", 8)
+        self.ef: list[int] = []
+
+    def init_index(self, size: int, **settings: int) -> None:
+        assert (size, settings) == (300, {"random_seed": 0, "M": 32, "ef_construction": 200})
+
+    def set_num_threads(self, number: int) -> None:
+        assert number == 1
+
+    def add_items(self, vectors: Any, num_threads: int) -> None:
+        self.vectors = vectors
+
+    def set_ef(self, ef: int) -> None:
+        self.ef.append(ef)
+
+    def knn_query(self, queries: Any, k: int, num_threads: int) -> tuple[Any, Any]:
+        ids = np.argsort(-(queries @ self.vectors.T), axis=1, kind="stable")[:, :k]
+        ids[:, k // 2 :] = ids[:, k // 2 :] if self.ef[-1] >= 400 else 0
+        return ids.astype(np.uint64), None
+
+
+def test_a_refresh_by_a_graph_costs_its_construction_and_all_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[Graph] = []
+
+    def index(*arguments: Any) -> Graph:
+        graphs.append(Graph(*arguments))
+        return graphs[-1]
+
+    monkeypatch.setitem(sys.modules, "hnswlib", SimpleNamespace(Index=index))
+    monkeypatch.setattr(negatives, "_QUERIES", 60)
+    monkeypatch.setattr(negatives, "time", SimpleNamespace(process_time=iter([1.0, 8.0]).__next__))
+    monkeypatch.setattr(
+        negatives, "compare", lambda what, ours, other, theirs, note="": Row(what, 2.0, other, 3.0, note)
+    )
+    vectors = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+    world = SimpleNamespace(label_LD=vectors[:100], doc_ND=vectors[100:])
+    search, refresh, floor = CASES["negatives"](world)  # type: ignore[arg-type]
+    assert graphs[0].ef == [100, 200, 400]
+    assert (refresh.ours, refresh.seconds) == (2.0 * 5, 7.0 + 3.0 * 5)
+    assert search.note == refresh.note == "recall 1 and 1.000"
+    assert floor.other == "products alone (floor)"
+
+
+def test_without_hnswlib_its_case_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hnswlib", None)
+    world = SimpleNamespace(label_LD=np.eye(4, dtype=np.float32), doc_ND=np.eye(4, dtype=np.float32))
+    with pytest.raises(ClickException, match=r"requirements-full\.txt"):
+        CASES["negatives"](world)  # type: ignore[arg-type]

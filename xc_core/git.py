@@ -105,6 +105,7 @@ def checkout(folder: Path) -> Checkout:
 def _checkout_at(home: Path, commit: str, index: dict[str, str]) -> Checkout:
     """Return a checkout, compared with its commit in a new ``index``; raise _GitError if a command of git fails."""
     _output(home, "read-tree", "HEAD", **index)  # git takes an index that is missing for one of deleted files
+    _output(home, "update-index", "-q", "--refresh", **index)  # so that the commands below read no file again
     names = _names(home, _CHANGED, index)
     left_out = {name: reason for name in names if (reason := _reason_changed(home, name, index))}
     new_names = (name for name in _names(home, _NEW, index) if os.path.lexists(home / name))

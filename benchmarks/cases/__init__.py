@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from benchmarks.cases import data, encoder_step, fusion, large, lexical, search, training
+from benchmarks.cases import data, encoder_step, fusion, large, lexical, negatives, search, training
 from benchmarks.cases.table import CASES
 
 QUICK: Final = (
@@ -20,4 +20,4 @@ QUICK: Final = (
 )
 """Cases of `make bench`."""
 
-__all__ = ["CASES", "QUICK", "data", "encoder_step", "fusion", "large", "lexical", "search", "training"]
+__all__ = ["CASES", "QUICK", "data", "encoder_step", "fusion", "large", "lexical", "negatives", "search", "training"]

@@ -14,6 +14,7 @@ from typing import Any
 import mlflow
 import pytest
 
+from assets.forked import Forked
 from assets.release import aliases, registry
 from assets.release import versions as released_versions
 from assets.release.candidate import candidate
@@ -30,6 +31,12 @@ from xc_core.chain import Workspace
 
 stores.install()
 _numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def nothing_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test start DVC as the first stages of a run do, whatever another test has forked."""
+    monkeypatch.setattr(Forked, "was_started", False)
 
 
 @dataclass(frozen=True)

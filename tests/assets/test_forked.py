@@ -116,6 +116,70 @@ def test_a_stage_whose_run_has_ended_has_time_to_finish(tmp_path: Path) -> None:
     assert (tmp_path / "finished").exists()
 
 
+@pytest.mark.parametrize("was_started", [True, False])
+def test_a_command_of_dvc_is_forked_once_a_stage_was_and_ends_the_same(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, was_started: bool
+) -> None:
+    started: list[Sequence[str]] = []
+    run = subprocess.run
+
+    def noted(command: Sequence[str], **options: Any) -> Any:
+        started.append(command)
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", noted)
+    if was_started:
+        assert Forked([], str(tmp_path), os.environ, describe).wait(60) == 0
+        capfd.readouterr()
+    done, failed = forked.dvc(["--version"], str(tmp_path)), forked.dvc(["status"], str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("3.")
+    assert (failed.returncode, failed.stdout) == (253, "")
+    assert failed.stderr.startswith("ERROR: you are not inside of a DVC repository")
+    commands = [[sys.executable, "-m", "dvc", word] for word in ("--version", "status")]
+    assert started == ([] if was_started else commands)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_dvc_has_the_folder_the_environment_and_the_title_of_a_started_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Forked, "was_started", True)
+    monkeypatch.setattr(forked, "_run_dvc", describe)
+    monkeypatch.setenv("XC_OWN", "1")
+    assert forked.dvc(["commit"], str(tmp_path)).stdout == "to standard output\n"
+    seen = json.loads((tmp_path / "seen.json").read_text("utf-8"))
+    assert (seen["title"], seen["cwd"]) == (f"{sys.executable} -m dvc commit", str(tmp_path))
+    assert seen["environ"]["XC_OWN"] == "1"
+    assert "XC_PARENT" not in seen["environ"]
+
+
+def test_a_killed_command_of_dvc_has_the_code_of_its_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Forked, "was_started", True)
+    monkeypatch.setattr(forked, "_run_dvc", die)
+    assert forked.dvc([], str(tmp_path)).returncode == -signal.SIGKILL
+
+
+def test_an_interrupt_kills_the_command_of_dvc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes: list[Forked] = []
+    wait_for = Forked.wait
+
+    def interrupted(process: Forked, timeout: float | None = None) -> int:
+        processes.append(process)
+        if len(processes) > 1:
+            return wait_for(process, timeout)
+        while not (tmp_path / "runs").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Forked, "was_started", True)
+    monkeypatch.setattr(Forked, "wait", interrupted)
+    monkeypatch.setattr(forked, "_run_dvc", wait)
+    with pytest.raises(KeyboardInterrupt):
+        forked.dvc([str(tmp_path / "runs")], str(tmp_path))
+    assert processes[0].returncode == -signal.SIGKILL
+
+
 def test_what_the_server_imports_starts_no_thread_and_is_not_the_projects() -> None:
     """A fork has only the thread that forked: a lock that another one held would stay locked."""
     code = f"import os, sys, {', '.join(forked.LIBRARIES)}; print(len(os.listdir('/proc/self/task')), *sys.modules)"

@@ -87,6 +87,12 @@ WITHOUT_LOGS = {
 """Settings of an instance: for the output of each step Dagster would start four processes."""
 
 
+@pytest.fixture(autouse=True)
+def nothing_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test start DVC as the first stages of a run do, whatever another test has forked."""
+    monkeypatch.setattr(forked.Forked, "was_started", False)
+
+
 @pytest.fixture
 def all_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no stage start Python, not even the first two of a run."""
