@@ -76,6 +76,15 @@ def test_what_params_does_not_have_is_missing_and_the_error_says_how_to_create_i
     assert caught.value.do == f"fix the name, or create it: {do}"
 
 
+def test_in_place_of_a_missing_experiment_only_those_of_its_dataset_are_named(bare: Workspace) -> None:
+    for other in ("another", "zoo"):
+        bare.params.declare_dataset(other, IngestConfig())
+        bare.params.declare_experiment(other, "ngames", "ngame", {})
+    with pytest.raises(MissingError, match="nearest: 'toy_ngame'") as caught:
+        bare.params.experiment("toy", "ngames")
+    assert caught.value.expected == "one of toy_ngame"
+
+
 WRONG = {
     "no YAML": ("datasets: [", "invalid YAML ("),
     "a tab": ("datasets:\n\ttoy: {}\n", "invalid YAML ("),

@@ -296,6 +296,21 @@ def test_a_score_that_cannot_be_fitted_is_reported_before_anything_is_trained(
         assert ran == []
 
 
+def test_a_package_of_the_fusion_is_looked_for_only_if_a_fusion_is_fitted(
+    xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    done = Ran(fresh.root, True, 0.0, {}, {})
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    monkeypatch.setattr("xc_core.cli.train.run_stage", lambda workspace, name, *_, **__: ran.append(name) or done)
+    trees = ("train", *NGAME, "--set", "fusion.rule=lightgbm", "--budget", "none", "--until")
+    ended = xc(*trees, "fusion")
+    assert (ended.code, ran) == (66, [])
+    assert "no installed package lightgbm" in ended.err
+    assert xc(*trees, "scores").code == 0
+    assert ran[-1] == "scores"
+
+
 @pytest.mark.parametrize("force", [True, False])
 def test_force_makes_every_stage_again(xc: Xc, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
     asked: dict[str, bool] = {}

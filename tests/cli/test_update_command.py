@@ -300,6 +300,13 @@ def test_filter_files_that_are_not_in_use_are_named_when_they_leave(tmp_path: Pa
         assert lines.count(f"{files}: not in the new version, because the setting filters is none") == told
 
 
+def test_files_of_an_update_that_are_not_read_are_named(xc: Xc, project: Workspace, tmp_path: Path) -> None:
+    """A file with another name than its layout expects would be missed."""
+    update = drop(tmp_path / "new", [row("N1", "a new text", [0])], [("L0", "river")])
+    (update / "valid.json").write_text("a\n", "utf-8")
+    assert "files that are not read: 'valid.json'\n" in xc("update", update, "--dataset", "toy").err
+
+
 def test_a_corrected_document_keeps_its_group_unless_the_update_names_another(tmp_path: Path) -> None:
     workspace = empty_workspace(tmp_path / "project")
     groups = {f"D{number:04}": f"series {number // 3}" for number in range(60)}

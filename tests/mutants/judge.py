@@ -67,7 +67,10 @@ class Verdict:
 
 
 def copy_tree(root: Path, target: Path) -> None:
-    """Copy the files of a git working tree that git does not ignore, changed and new ones too."""
+    """Copy the files of a git working tree that git does not ignore, changed and new ones too.
+
+    The copy is a repository of its own without a commit: DVC reads a project only in one.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=root,
@@ -78,6 +81,7 @@ def copy_tree(root: Path, target: Path) -> None:
         if (root / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, target / name)
+    subprocess.run(["git", "init", "--quiet", str(target)], check=True)
 
 
 def preload(names: Iterable[str] = LIBRARIES) -> None:

@@ -285,13 +285,14 @@ def test_no_tests_at_all_are_an_error_and_no_score(tree: Path) -> None:
 
 
 def test_the_copy_has_new_and_changed_files_and_no_ignored_ones(tmp_path: Path) -> None:
+    """It is a repository: a test of ``xc doctor`` lets DVC read it, which failed before any mutant was judged."""
     root = tmp_path / "repository"
     root.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     for name, content in ((".gitignore", "*.log\n"), ("new.py", "a\n"), ("x.log", "")):
         (root / name).write_text(content)
     copy_tree(root, tmp_path / "copy")
-    assert {path.name for path in (tmp_path / "copy").iterdir()} == {".gitignore", "new.py"}
+    assert {path.name for path in (tmp_path / "copy").iterdir()} == {".git", ".gitignore", "new.py"}
 
 
 def test_lines_changed_since_a_reference_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

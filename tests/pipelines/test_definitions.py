@@ -12,7 +12,7 @@ import pytest
 
 from assets.partitions import experiment_key, split_key
 from assets.stages import ASSETS
-from pipelines import graph
+from pipelines import graph, jobs
 from pipelines.definitions import build
 from tests.conftest import make_workspace
 from xc_core.chain import STAGES
@@ -62,10 +62,11 @@ def test_selection_strings_parse() -> None:
     assert {key.to_user_string() for key in keys} == {"encoder", "embeddings", "classifier"}
 
 
-def test_checks_sensors_and_schedules_have_a_description(tmp_path: Path) -> None:
+def test_checks_jobs_sensors_and_schedules_have_a_description(tmp_path: Path) -> None:
     repository = build(make_workspace(tmp_path)).get_repository_def()
     checks = [spec for check in repository.asset_checks_defs_by_key.values() for spec in check.check_specs]
-    shown: list[Any] = [*checks, *repository.sensor_defs, *repository.schedule_defs]
+    own_jobs = (repository.get_job(job.name) for job in jobs.ALL)
+    shown: list[Any] = [*checks, *own_jobs, *repository.sensor_defs, *repository.schedule_defs]
     for defined in shown:
         assert defined.description, defined.name
 

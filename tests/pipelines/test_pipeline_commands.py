@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -314,6 +315,16 @@ def test_a_server_that_fails_ends_the_command_with_an_error(
     assert "found `mlflow server` ended with exit code 3 (see its messages above)" in ended.err
     assert "choose another --dagster-port or --mlflow-port" in ended.err
     assert len(stopped) == 2, "the other server too"
+
+
+def test_the_command_runs_as_long_as_both_servers_and_looks_a_few_times_a_second(
+    xc: Xc, servers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes, pauses = iter([None, None, None, None]), list[float]()
+    monkeypatch.setattr(Server, "poll", lambda self: next(codes, 0))
+    monkeypatch.setattr("pipelines.servers.time", SimpleNamespace(sleep=pauses.append))
+    assert xc("ui").code == 0
+    assert [0.1 <= pause <= 1 for pause in pauses] == [True, True]
 
 
 def test_a_database_without_its_driver_is_refused_before_the_servers_start(

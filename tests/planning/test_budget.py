@@ -333,11 +333,15 @@ def test_the_seconds_of_label_trees_are_those_of_one_fit_on_some_documents_a_lit
     assert 0 < labels < corpus.num_labels / 2, "a quarter of the labels' texts belongs to a quarter of the documents"
 
 
-def test_scores_are_timed_for_every_fold(sample: Callable[[dict[str, Any]], Sample], ready: Workspace) -> None:
+def test_scores_are_timed_for_every_fold_and_on_no_document_twice(
+    sample: Callable[[dict[str, Any]], Sample], ready: Workspace
+) -> None:
     corpus = Corpus.open(ready.folder("corpus", "toy"))
     published, halves = len(corpus.published_rows()), corpus.validation_halves()
     sizes = [published - len(half) for half in halves]
-    assert sample({}).sizes == (*sizes, published)
+    made = sample({})
+    assert made.sizes == (*sizes, published)
+    assert made.data.texts() == corpus.texts_of("documents", corpus.published_rows())
     assert sample({"classifier": {"enough": 1}}).sizes == (sizes[0], published)
 
 

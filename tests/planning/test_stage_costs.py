@@ -233,6 +233,19 @@ def test_a_served_graph_is_built_above_its_bound_and_an_evaluation_compares_all(
     assert found["evaluation"][0].seconds(rates_of(case.recipe)) == pytest.approx(seconds)
 
 
+def test_searches_that_measure_or_vote_compare_all_vectors_however_many_there_are() -> None:
+    """The recall of an index, the fit of cells, the votes of neighbours, an evaluation, and the stage audit."""
+    found = searches(Case(RECIPES["house"], LARGE, WIDTH))
+    assert {stage: [search.exact for search in own] for stage, own in found.items()} == {
+        "encoder": [False],
+        "negatives": [],
+        "scores": [True, True],
+        "fusion": [False, True],
+        "evaluation": [True, True],
+        "audit": [True],
+    }
+
+
 @pytest.mark.parametrize(("validation", "asked"), [(50, 50), (50_000, 300), (0, 300)])
 def test_an_index_is_asked_for_as_many_documents_as_a_plan_counts(
     validation: int, asked: int, monkeypatch: pytest.MonkeyPatch

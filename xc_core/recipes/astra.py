@@ -89,7 +89,7 @@ def _strategy(name: str, row: str, **negatives: Any) -> Recipe:
 # Curriculum: hard negatives grow from 0 to all of them, a share of 1/2 and 3/4 in the two epochs that have any.
 _CURRICULUM = {"hard": _ALL, "uniform": 0, "curriculum": 4.0}
 
-RANDOM = _strategy("astra-random", "random", hard=0, uniform=_ALL, search_in="texts", ahead=0)
+RANDOM = _strategy("astra-random", "random", hard=0, uniform=_ALL)
 LABEL_HARD = _strategy("astra-label-hard", "E-hard alone, biased", hard=_ALL, uniform=0, search_in="texts")
 RANDOM_LABEL_HARD = _strategy("astra-random-label-hard", "random + E-hard", search_in="texts")
 CLASSIFIER_HARD = _strategy("astra-classifier-hard", "w-hard alone, biased", hard=_ALL, uniform=0)
