@@ -9,9 +9,9 @@ the frequency of label l; fitted on validation documents V, shortlists and posit
 
 The paper trains 300 epochs with tau = 5 and doubles C every 25, up to 12 times; it does not give the first C. Here C is
 4, 8 and 16 in 3 epochs: with larger C a small encoder was no better, MiniLM was not tried. On WordNetMini a random
-first epoch gives worse label texts, but 0.7 points more P@1 after M4 (docs/lab-notes, clusters from the start). M4 has
-no curriculum: its vectors are frozen, so it uses one clustering with C = 8. Where each value comes from:
-docs/defaults.md.
+first epoch gives worse label texts, but 0.7 points more P@1 after M4, random batches alone (``dpr``) 1.5 points
+(docs/lab-notes: clusters from the start, ngame at equal training). M4 has no curriculum: its vectors are frozen, so it
+uses one clustering with C = 8. Where each value comes from: docs/defaults.md.
 """
 
 from xc_core.classifiers import TableConfig
