@@ -57,18 +57,23 @@ class Watched:
         self.loss, self.separable = loss, loss.separable
         self.independent = getattr(loss, "independent", False)
         self.sizes: list[int] = []
+        self.docs: list[int] = []
 
     def __call__(self, scores_BU: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        *_, sampled = rest
+        assert sampled.docs_B.tolist() == sampled.host().docs_B.tolist()
         self.sizes.append(len(scores_BU))
+        self.docs += sampled.docs_B.tolist()
         return self.loss(scores_BU, *rest)
 
 
 def sizes(loss: Loss, cells: int, drawn: Pool) -> list[int]:
-    """Return with how many documents the loss is called in a step."""
+    """Return with how many documents the loss is called in a step, and check that it is told which these are."""
     own = head(loss, cells)
     watched = Watched(own.loss)
     own.loss = watched  # type: ignore[assignment]
     own.descend(documents(), drawn, BATCH, 1.0)
+    assert watched.docs == BATCH.tolist()
     return watched.sizes
 
 
@@ -99,6 +104,13 @@ def test_only_as_many_documents_are_scored_together_as_fit(loss: str) -> None:
     assert sizes(LOSS[loss], 5 * width - 1, drawn) == [4, 4, 4, 1]
     assert sizes(LOSS[loss], 1, drawn) == [1] * DOCS, "one document at least"
     assert sizes(LOSS[loss], DOCS * width, drawn) == [DOCS]
+
+
+@pytest.mark.parametrize(("labels", "expected"), [(32_768, [1024]), (32_769, [1023, 1])])
+def test_without_a_limit_of_its_own_a_step_scores_33_million_pairs_together(labels: int, expected: list[int]) -> None:
+    table = LabelTable(torch.zeros(1, WIDTH), TableConfig())
+    parts = TableHead(table, LOSS["triplet"].build())._parts(1024, labels)
+    assert [part.stop - part.start for part in parts] == expected
 
 
 @pytest.mark.parametrize(
