@@ -39,8 +39,8 @@ class Difference:
     moved: list[str]
     """Documents that went from train or validation to test, or back."""
     tests: Mapping[str, int]
-    """Test documents ``before``, those of them that are ``gone``, and those that are ``lost``: these, and those that are
-    no longer test documents.
+    """Test documents ``before``, those of them that are ``gone``, and those that are ``lost``: gone, or no longer test
+    documents.
 
     If the test documents were and are the last rows of a table, earlier ones become train documents: these are not
     lost. If they had a file of their own, they are."""
