@@ -11,8 +11,9 @@ import torch
 
 from tests.arrays import masked
 from tests.bounded import bounded
-from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.classifiers import LabelTable, Shard, TableConfig, TableHead
 from xc_core.data.labels import LabelMatrix
+from xc_core.distributed import World
 from xc_core.losses import BatchLoss, Bce, DecoupledSoftmax, Loss, Ordered, SupCon, Triplet
 from xc_core.sampling import Documents, Frequency, InBatch, LabelPool, Negatives, Pool
 from xc_core.shapes import spans
@@ -57,18 +58,23 @@ class Watched:
         self.loss, self.separable = loss, loss.separable
         self.independent = getattr(loss, "independent", False)
         self.sizes: list[int] = []
+        self.docs: list[int] = []
 
     def __call__(self, scores_BU: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        *_, sampled = rest
+        assert sampled.docs_B.tolist() == sampled.host().docs_B.tolist()
         self.sizes.append(len(scores_BU))
+        self.docs += sampled.docs_B.tolist()
         return self.loss(scores_BU, *rest)
 
 
 def sizes(loss: Loss, cells: int, drawn: Pool) -> list[int]:
-    """Return with how many documents the loss is called in a step."""
+    """Return with how many documents the loss is called in a step, and check that it is told which these are."""
     own = head(loss, cells)
     watched = Watched(own.loss)
     own.loss = watched  # type: ignore[assignment]
     own.descend(documents(), drawn, BATCH, 1.0)
+    assert watched.docs == BATCH.tolist()
     return watched.sizes
 
 
@@ -99,6 +105,33 @@ def test_only_as_many_documents_are_scored_together_as_fit(loss: str) -> None:
     assert sizes(LOSS[loss], 5 * width - 1, drawn) == [4, 4, 4, 1]
     assert sizes(LOSS[loss], 1, drawn) == [1] * DOCS, "one document at least"
     assert sizes(LOSS[loss], DOCS * width, drawn) == [DOCS]
+
+
+@pytest.mark.parametrize(("labels", "expected"), [(32_768, [1024]), (32_769, [1023, 1])])
+def test_without_a_limit_of_its_own_a_step_scores_33_million_pairs_together(labels: int, expected: list[int]) -> None:
+    table = LabelTable(torch.zeros(1, WIDTH), TableConfig())
+    parts = TableHead(table, LOSS["triplet"].build())._parts(1024, labels)
+    assert [part.stop - part.start for part in parts] == expected
+
+
+class Echo(World):
+    """A process that takes what it sends for what the others send."""
+
+    def stacked(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.stack([tensor] * self.size)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_processes_with_different_numbers_of_labels_score_the_same_documents_together(rank: int) -> None:
+    """They exchange the scores of each part."""
+    labels = np.array([1, 2, 4, 6, 8])
+    masks = np.tile(labels == 1, (DOCS, 1))
+    shard = Shard(Echo(rank, 2), LABELS)
+    rows = LabelTable(shard.of(torch.ones(LABELS, WIDTH)), TableConfig())  # type: ignore[arg-type, type-var]
+    watched = Watched(LOSS["triplet"].build())
+    own = TableHead(rows, watched, shard=shard, cells=5 * len(labels))  # type: ignore[arg-type]
+    own.descend(documents(), LabelPool(labels, masks, masks), BATCH, 1.0)
+    assert watched.sizes == [5, 5, 3]
 
 
 @pytest.mark.parametrize(

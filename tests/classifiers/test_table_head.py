@@ -12,7 +12,7 @@ from tests.arrays import masked
 from xc_core.classifiers import LabelTable, TableConfig, TableHead, gradient_error, marks
 from xc_core.data.labels import LabelMatrix
 from xc_core.losses import Bce
-from xc_core.sampling import All, Documents, Importance, Mixture, Negatives, Pool
+from xc_core.sampling import All, Documents, Importance, LabelPool, Mixture, Negatives, Pool
 
 DOCS, LABELS, WIDTH = 12, 50, 6
 BATCH = np.arange(DOCS)
@@ -181,3 +181,16 @@ def test_the_gradient_of_some_rows_is_that_of_autograd_over_the_whole_pool(kind:
     found = own.row_gradient(docs, used, BATCH, labels)
     torch.testing.assert_close(found, expected[torch.from_numpy(labels)], atol=1e-6, rtol=1e-4)
     assert found.any()
+
+
+def test_a_block_whose_loss_is_no_number_and_later_ones_update_nothing() -> None:
+    rows_LD = torch.ones(40, 4)
+    rows_LD[15] = torch.nan
+    table = LabelTable(rows_LD, TableConfig(unit=False))
+    chosen_BU = np.eye(2, 40, dtype=bool)
+    found = TableHead(table, Bce(), block=10).descend(
+        torch.ones(2, 4), LabelPool(np.arange(40), chosen_BU, chosen_BU), np.arange(2), 1.0
+    )
+    assert torch.isnan(found.loss)
+    changed_L = (table.rows_LD != 1).any(1)
+    assert changed_L.nonzero().squeeze(1).tolist() == [*range(10), 15]

@@ -177,6 +177,16 @@ def test_a_chosen_split_wins_and_a_warning_says_what_it_costs(xc: Xc, fresh: Wor
     assert [row["nearness"]["nearer"] for row in rows if "nearness" in row] == [True]
 
 
+def test_the_warning_proposes_no_split_by_time_if_that_is_the_split(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    world = family_world()
+    for number, row in enumerate(world.train):
+        row["time"] = str(number % 4)  # the last document of each family is held out
+    ended = ingest(xc, world.write(tmp_path / "drop"), "--split", "time")
+    for shown in (ended.err, xc("status", "--dataset", "new").out):
+        assert "add the latest ones to the test file" in shown
+        assert "--split time" not in shown
+
+
 @pytest.mark.parametrize("before", ["uid", "group"])
 def test_a_known_dataset_keeps_its_split(xc: Xc, fresh: Workspace, tmp_path: Path, before: str) -> None:
     """New data of an old dataset: a document has to stay in its split."""
@@ -226,20 +236,23 @@ def test_a_given_validation_file_is_kept(xc: Xc, fresh: Workspace, tmp_path: Pat
     ended = ingest(xc, folder)
     assert "new: 340 train, 60 validation, 60 test documents" in ended.out
     assert split_facts(fresh) == {"by": "uid", "given": True, "grouped": 0, "timed": False}
+    ended = xc("ingest", folder, "--dataset", "other", "--split", "family")
+    assert "60 validation" in ended.out and "chooses no validation documents" not in ended.err, "it changes no split"
 
 
 def test_another_split_says_that_the_validation_file_of_an_update_decides(
     xc: Xc, fresh: Workspace, tmp_path: Path
 ) -> None:
-    world, note = plain_world(), "holds no document out"
+    world, note = plain_world(), "chooses no validation documents"
     ingest(xc, ToyWorld(world.train[1:], world.test, world.labels).write(tmp_path / "drop"))
     assert xc("update", world.write(tmp_path / "more"), "--dataset", "new").code == 0
     raw, held = fresh.raw("new"), Corpus.open(fresh.folder("corpus", "new")).rows("validation")
     ended = ingest(xc, raw, "--split", "family")
     assert f"--split family {note}" in ended.err
+    assert note not in ingest(xc, raw, "--split", "family").err, "it is no news"
     assert list(Corpus.open(fresh.folder("corpus", "new")).rows("validation")) == list(held)
     with (raw / "trn.json").open("a") as train:
         train.write((raw / "val.json").read_text())
     (raw / "val.json").unlink()
-    assert note not in ingest(xc, raw, "--split", "group", "--split", "uid").err
+    assert note not in ingest(xc, raw, "--split", "uid").err
     assert not split_facts(fresh)["given"]

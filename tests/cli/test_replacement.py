@@ -65,7 +65,7 @@ def test_the_difference_names_what_came_went_and_changed(tmp_path: Path) -> None
     assert found.documents == Moves(70, 70, ["new"], [gone["uid"]], ["D0006", "D0010"])
     assert found.labels == Moves(10, 10, [], [], ["L2"])
     assert found.moved == ["D0000"]
-    assert (found.pairs["lost"], found.tests) == (0, {"before": 10, "lost": 0})
+    assert (found.pairs["lost"], found.tests) == (0, {"before": 10, "lost": 0, "gone": 0})
     assert found.pairs["after"] - found.pairs["before"] == found.pairs["added"] - found.pairs["removed"]
     assert found.known_tests == 0, "a document that moved has its uid"
 

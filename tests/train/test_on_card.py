@@ -126,6 +126,30 @@ def test_m4_waits_for_nothing_and_learns_what_it_learns_on_a_cpu(options: dict[s
     assert all(isinstance(table.rows_LD, CardTensor) for table in card.head.tables)
 
 
+@pytest.mark.parametrize("name", ["ngame", *DRAWN[:2]])
+def test_m4_on_some_documents_at_a_time_waits_for_nothing_and_learns_what_it_learns_at_once(name: str) -> None:
+    card, cpu = m4(CARD, name=name, bias=0.1), m4(CPU, name=name, bias=0.1)
+    card.head.cells = 100  # 16 documents x about 30 labels
+    assert take_steps(card) == [pytest.approx(pair, rel=1e-5) for pair in take_steps(cpu)]
+    torch.testing.assert_close(card.head.released().cpu(), cpu.head.released(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", ["no positive", "no number"])
+def test_some_documents_at_a_time_change_nothing_on_a_card_if_no_document_counts_or_one_is_no_number(bad: str) -> None:
+    task, (batch, labels) = m4(CARD), (np.arange(6), np.arange(40))
+    task.head.cells = 80
+    before = task.head.table.rows_LD.cpu()
+    doc_BD = torch.ones(6, 12)
+    doc_BD[5] = torch.nan if bad == "no number" else 1.0
+    chosen_BU = np.eye(6, 40, dtype=bool) & (bad == "no number")
+    leaf = put(doc_BD.numpy(), CARD.torch).requires_grad_(True)
+    with unread():
+        found = task.head.descend(leaf, LabelPool(labels, chosen_BU, chosen_BU), batch, 1.0)
+    assert found.gradient_BD is not None
+    assert not found.gradient_BD.cpu().any()
+    assert torch.equal(task.head.table.rows_LD.cpu(), before)
+
+
 def test_the_number_format_is_that_of_the_own_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine can have cards of several kinds."""
     asked: list[str] = []

@@ -52,7 +52,7 @@ class Kind(StrEnum):
 def check_loss(difference: Difference, allowed: float, dataset: str, kind: Kind, *, split: bool) -> None:
     """Raise RefusedError if more than the share ``allowed`` of documents, labels, pairs or test documents would go.
 
-    Test documents are compared if ``split`` is True: other settings of the split may move them on purpose.
+    Test documents in another split count if ``split`` is True: other settings of the split may move them on purpose.
     """
     pairs, tests = difference.pairs, difference.tests
     allow = "" if kind == Kind.UPDATE else "pass --allow-loss {} to xc ingest, or "
@@ -61,7 +61,7 @@ def check_loss(difference: Difference, allowed: float, dataset: str, kind: Kind,
         ("documents", len(difference.documents.removed), difference.documents.before, difference.documents.removed),
         ("labels", len(difference.labels.removed), difference.labels.before, difference.labels.removed),
         ("pairs", pairs["lost"], pairs["before"], []),
-        ("test documents", tests["lost"] if split else 0, tests["before"], []),
+        ("test documents", tests["lost" if split else "gone"], tests["before"], []),
     ):
         loss, tests_go = lost / max(before, 1), name == "test documents"
         if not loss <= allowed:  # so that nan allows nothing

@@ -22,7 +22,8 @@ from xc_core.sampling import PairPool, Pool
 from xc_core.shapes import I64, spans
 
 CELLS: Final = 1 << 25
-"""Documents times labels of a step whose scores are computed together, about 18 bytes each."""
+"""Documents times labels of a step whose scores are computed together: 19 bytes each with a triplet loss, 44 with a
+softmax."""
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
     _report_shared(Corpus.open(ran.folder), config)
     if not is_new and config.split != current.split and ran.facts["split"]["given"]:
         report(
-            f"ingest: --split {config.split} holds no document out, because the validation file says which are held "
-            "out; if an update wrote it (val.json), move its lines into trn.json, delete it and ingest again"
+            f"ingest: --split {config.split} chooses no validation documents, because the validation file has them; if "
+            "an update wrote it (val.json), move its lines into trn.json, delete it and ingest again"
         )
     dagster = os.environ.get("XC_STATE_DIR") or workspace.state / "dagster"
     if is_new and Path(dagster).is_dir():  # `xc ui` was started before

@@ -39,9 +39,11 @@ class Difference:
     moved: list[str]
     """Documents that went from train or validation to test, or back."""
     tests: Mapping[str, int]
-    """Test documents ``before``, and those of them that are ``lost``: gone, or no longer test documents.
+    """Test documents ``before``, those of them that are ``gone``, and those that are ``lost``: gone, or no longer test
+    documents.
 
-    If the test documents are the last rows of a table, earlier ones become train documents: these are not lost."""
+    If the test documents were and are the last rows of a table, earlier ones become train documents: these are not
+    lost. If they had a file of their own, they are."""
     known_tests: int
     """Test documents whose text only train or validation documents had before, with other uids."""
 
@@ -59,7 +61,8 @@ class Difference:
         )
         tests_after = documents_after.filter(pl.col("split") == TEST)
         known_tests = tests_after.join(learnt, on="text", how="semi")
-        kept = documents_after if _last_are_tests(after) else tests_after
+        kept = documents_after if _last_are_tests(before) and _last_are_tests(after) else tests_after
+        lost_tests, gone_tests = (len(tests.join(left, on="uid", how="anti")) for left in (kept, documents_after))
         moved = in_both.filter((pl.col("split") == TEST) != (pl.col("split_right") == TEST))["uid"].sort().to_list()
         return cls(
             _moves(documents_before, documents_after, pl.concat([removed["doc"], added["doc"]])),
@@ -69,7 +72,7 @@ class Difference:
                 "added": len(added), "removed": len(removed), "lost": max(lost, 0),
             },
             moved,
-            {"before": len(tests), "lost": len(tests.join(kept, on="uid", how="anti"))},
+            {"before": len(tests), "lost": lost_tests, "gone": gone_tests},
             len(known_tests.join(tests, on="text", how="anti").join(learnt, on="uid", how="anti")),
         )  # fmt: skip
 

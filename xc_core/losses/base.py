@@ -187,7 +187,11 @@ class Tempered(Loss):
 
 
 class Stateless(Loss):
-    """Base of losses without state: the settings are the loss. Subclasses define ``__call__``."""
+    """Base of losses without state: the settings are the loss. Subclasses define ``__call__``.
+
+    One that compares documents with each other sets ``independent = False``: a large step calls others on parts of the
+    batch.
+    """
 
     separable: ClassVar[bool] = False
 
