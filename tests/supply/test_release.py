@@ -70,6 +70,13 @@ def test_no_twelve_words_of_the_changelog_stand_twice() -> None:
     assert [run for run, count in runs.items() if count > 1] == []
 
 
+def test_no_point_of_the_changelog_has_a_link_twice() -> None:
+    """A third merge kept the last line of a point in both versions."""
+    for point in re.split(r"^(?:- |#|$)", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE):
+        links = re.findall(r"\]\(([^)]+)\)", point)
+        assert sorted(links) == sorted(set(links)), point
+
+
 def git(folder: Path, *arguments: str) -> None:
     identity = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
     subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
