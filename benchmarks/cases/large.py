@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import cycle
 from typing import Final
 
@@ -31,19 +32,26 @@ def clustered(size: int, seed: int) -> F32:
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
+def products_alone(queries: F32, labels: F32) -> tuple[str, Callable[[], None]]:
+    """Return the number format of a search, and a function that computes its products without ranking anything."""
+    name, kind = ("bf16", torch.bfloat16) if Device.chosen().multiplies_bf16() else ("fp32", torch.float32)
+    left, right = torch.from_numpy(queries).to(kind), torch.from_numpy(labels).to(kind)
+    out = torch.empty(len(left), min(_BLOCK, len(right)), dtype=kind)
+
+    def products() -> None:
+        for block in torch.split(right, _BLOCK):
+            torch.mm(left, block.T, out=out[:, : len(block)])
+
+    return name, products
+
+
 @case
 def large_search(world: World) -> list[Row]:
     """Search of 118,000 labels: a batch against faiss and against the products alone (the floor), and one query."""
     labels, queries = clustered(_LABELS, 1), clustered(_QUERIES, 2)
     exact, flat = Exact().build(labels), faiss.IndexFlatIP(_WIDTH)
     flat.add(labels)
-    name, kind = ("bf16", torch.bfloat16) if Device.chosen().multiplies_bf16() else ("fp32", torch.float32)
-    left, right = torch.from_numpy(queries).to(kind), torch.from_numpy(labels).to(kind)
-    out = torch.empty(_QUERIES, _BLOCK, dtype=kind)
-
-    def products() -> None:
-        for block in torch.split(right, _BLOCK):
-            torch.mm(left, block.T, out=out[:, : len(block)])
+    name, products = products_alone(queries, labels)
 
     def batch() -> Shortlist:
         return exact.search(queries, _K)

@@ -7,21 +7,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from click import ClickException
 
-from benchmarks.cases.large import clustered
+from benchmarks.cases.large import clustered, products_alone
 from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
 from benchmarks.world import World
 from xc_core.ann import Exact, recall
-from xc_core.devices import Device
-from xc_core.shapes import F32, I32, Shortlist, spans
+from xc_core.shapes import F32, I32, Shortlist
 
 _K = 100
 _QUERIES = 1024
 """Documents that are searched in each round; the time of all is in proportion."""
-_BLOCK = 16_384
 _RECALL = 0.99
 """Recall of the graph, at least: its ``ef`` is doubled until it is reached."""
 _GRAPH = {"M": 32, "ef_construction": 200}
@@ -59,7 +56,7 @@ def _refresh(label_LD: F32) -> list[Row]:
     note = f"recall 1 and {share:.3f}"
     some = f"{what}, {len(queries):,} documents"
     search = compare(some, ours, "hnswlib, search", partial(_ids, graph, queries), note=note)
-    floor = compare(some, ours, "products alone (floor)", _products(queries, label_LD))
+    floor = compare(some, ours, "products alone (floor)", products_alone(queries, label_LD)[1])
     times = size / len(queries)
     refresh = Row(
         f"{what}, {size:,} documents (by the row above)",
@@ -99,17 +96,3 @@ def _tune(graph: Any, queries: F32, truth: Shortlist) -> float:
 def _ids(graph: Any, queries: F32) -> I32:
     ids: I32 = graph.knn_query(queries, _K, num_threads=1)[0].astype(np.int32)
     return ids
-
-
-def _products(queries: F32, label_LD: F32) -> partial[None]:
-    """Return the products of a search without any ranking, in the number format that it uses."""
-    fast = Device.chosen().multiplies_bf16()
-    left, right = (torch.from_numpy(x).to(torch.bfloat16 if fast else torch.float32) for x in (queries, label_LD))
-    out = torch.empty(len(left), min(_BLOCK, len(right)), dtype=left.dtype)
-
-    def products() -> None:
-        for block in spans(len(right), _BLOCK):
-            part = right[block]
-            torch.mm(left, part.T, out=out[:, : len(part)])
-
-    return partial(products)

@@ -69,7 +69,7 @@ class Watched:
 
 
 def sizes(loss: Loss, cells: int, drawn: Pool) -> list[int]:
-    """Return with how many documents the loss is called in a step, and check that it is told which these are."""
+    """Return with how many documents the loss is called in a step, and check that it knows which these are."""
     own = head(loss, cells)
     watched = Watched(own.loss)
     own.loss = watched  # type: ignore[assignment]

@@ -44,8 +44,8 @@ def test_the_stage_reports_such_labels(tmp_path: Path, lines: list[str], by: str
     head, *rows = table.read_text().splitlines()
     table.write_text("\n".join([f"{head},time", *(f"{row},{number}" for number, row in enumerate(rows)), ""]))
     count = run_stage(workspace, "corpus", "toy").facts["split"]["labels_in_test_only"]
-    (told,) = (line.partition(" and no other")[0] for line in lines if " in test only" in line)
-    assert told == f"corpus: {count} labels in test only, because the test rows are {how}"
+    (found,) = (line.partition(" and no other")[0] for line in lines if " in test only" in line)
+    assert found == f"corpus: {count} labels in test only, because the test rows are {how}"
 
 
 def test_a_label_without_any_document_is_refused_still(tmp_path: Path) -> None:
