@@ -73,7 +73,7 @@ class Forked(ForkServerProcess):
         files: tuple[int, int] = (1, 2),
     ) -> None:
         streams = (_Stream(number, file) for number, file in enumerate(files, 1))
-        super().__init__(target=_run, args=(main, module, list(arguments), cwd, dict(env), *streams))
+        super().__init__(target=_run, args=(main or _run_stage, module, list(arguments), cwd, dict(env), *streams))
         self.start()
         Forked.was_started = True
 
@@ -111,7 +111,7 @@ def _reopened(number: int, passed: Any) -> None:
     os.close(received)
 
 
-def _run(main: Main | None, module: str, arguments: list[str], cwd: str, env: dict[str, str], *_: None) -> None:
+def _run(main: Main, module: str, arguments: list[str], cwd: str, env: dict[str, str], *_: None) -> None:
     """Do what the module does as a program."""
     gc.freeze()  # the libraries' objects are not garbage; to search them would copy their pages
     os.environ["SPT_NOENV"] = "1"  # the title must not overwrite the environment that `ps` shows
@@ -125,9 +125,14 @@ def _run(main: Main | None, module: str, arguments: list[str], cwd: str, env: di
         from assets import worker
 
         os.environ[worker.PARENT] = str(os.getppid())
-        main = main or worker.run
-    assert main is not None
     main(arguments)
+
+
+def _run_stage(arguments: list[str]) -> None:
+    """Do what the module ``assets.worker`` does as a program."""
+    from assets import worker
+
+    worker.run(arguments)
 
 
 def dvc(arguments: Sequence[str], cwd: str) -> subprocess.CompletedProcess[str]:
