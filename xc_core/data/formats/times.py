@@ -59,9 +59,8 @@ class Times:
 
     def first(self, count: int) -> tuple[float, int]:
         """Return the time and the digest (``high``) of the first of the last ``count`` documents; (inf, 0) for none."""
-        last_N = self.last(count)
-        moment_N, key_N = np.concatenate(self._moments)[last_N], np.concatenate(self._digests)["high"][last_N]
-        rows = np.lexsort((key_N, moment_N))[:1]
+        moment_N, key_N = np.concatenate(self._moments), np.concatenate(self._digests)["high"]
+        rows = np.lexsort((key_N, moment_N))[max(0, len(self) - count) :]
         return (float(moment_N[rows[0]]), int(key_N[rows[0]])) if len(rows) else (np.inf, 0)
 
     def later(self, others: Times) -> float:
