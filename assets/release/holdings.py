@@ -48,7 +48,7 @@ def kept_text(workspace: Workspace, dataset: str, recipes: Sequence[str]) -> str
             numbers = sorted(int(version.version) for version in found if _is_of(version.tags.get("recipe"), recipes))
             runs = sum(_is_of(run.data.tags.get("xc.recipe"), recipes) for run in _runs(client, dataset))
     except XCError as error:
-        return f"stays in {place}, which could not be asked how much there is: {bare(error.found, 200)}"
+        return f"what stays in MLflow could not be counted: {bare(error.found, 200)}"
     champion = int(aliases.get(CHAMPION, 0))
     which = f" ({listed(list(map(str, numbers)))}{f'; {champion} is the champion' * (champion in numbers)})"
     versions = f"{counted(len(numbers), 'version')}{which * bool(numbers)} of the registered model {name}"

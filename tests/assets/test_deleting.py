@@ -411,7 +411,7 @@ def test_what_would_be_deleted_is_shown_without_mlflow_too(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     shown = xc("delete", *NGAME)
     assert (shown.code, shown.err) == (0, "")
-    assert "stays in MLflow at http://127.0.0.1:9, which could not be asked how much there is: no answer" in shown.out
+    assert "what stays in MLflow could not be counted: no answer from MLflow at http://127.0.0.1:9 (" in shown.out
     assert shown.out.endswith("nothing was deleted; --yes deletes it\n")
 
 

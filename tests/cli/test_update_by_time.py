@@ -133,7 +133,7 @@ def again(folder: Path, rows: dict[str, str]) -> Path:
 def refused_times(ended: Ended, found: str) -> None:
     assert ended.code == 77, ended.err
     assert f": found another time of {found}" in ended.err
-    assert "its own date into each row; if the new times are right, pass --new-times" in ended.err
+    assert "its own date into each row; if the new times are right, pass --new-times to xc " in ended.err
 
 
 ONE_DATE = {f"D{number:04}": day(90) for number in range(DOCUMENTS)}

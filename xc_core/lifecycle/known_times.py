@@ -43,7 +43,7 @@ def check_times(before: pl.DataFrame, after: pl.DataFrame, dataset: str) -> None
                 expected="times that say when each document was made, because the split is by time; the dataset is "
                 "unchanged",
                 do="see whether the export writes its own date into each row; if the new times are right, pass "
-                "--new-times",
+                "--new-times to xc ingest or xc update",
             )
 
 
