@@ -33,7 +33,7 @@ _PATIENCE: Final = timedelta(minutes=1)
 """A run that Dagster means to retry, and has not retried this long after it failed, was overlooked."""
 _LOOK_BACK: Final = timedelta(days=1)
 _MAX_RUNS: Final = 20
-"""So many failed runs are looked at in a tick."""
+"""So many failed runs are looked at in a tick: the last ones, and as many earlier ones, a tick after the other."""
 
 
 def inbox_sensor(workspace: Workspace) -> dg.SensorDefinition:
@@ -243,7 +243,7 @@ def lost_retries(workspace: Workspace) -> dg.SensorDefinition:
     def _look(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest]:
         now = datetime.now(UTC)
         failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=now - _LOOK_BACK)
-        for record in context.instance.get_run_records(failed, limit=_MAX_RUNS):
+        for record in _some(context, failed):
             run, overlooked = record.dagster_run, now.timestamp() - (record.end_time or 0) > _PATIENCE.total_seconds()
             job = _job_of(context, run)
             if job and _lost(context.instance, workspace, run, overlooked):
@@ -257,6 +257,15 @@ def lost_retries(workspace: Workspace) -> dg.SensorDefinition:
                 )
 
     return _look
+
+
+def _some(context: dg.SensorEvaluationContext, failed: dg.RunsFilter) -> list[dg.RunRecord]:
+    """Return the last runs and those after the cursor, which is moved: so all are returned in one tick or another."""
+    newest = page = list(context.instance.get_run_records(failed, limit=_MAX_RUNS))
+    if context.cursor:
+        page = list(context.instance.get_run_records(failed, limit=_MAX_RUNS, cursor=context.cursor))
+    context.update_cursor(page[-1].dagster_run.run_id if len(page) == _MAX_RUNS else "")
+    return list({record.dagster_run.run_id: record for record in (*newest, *page)}.values())
 
 
 def _lost(instance: dg.DagsterInstance, workspace: Workspace, run: dg.DagsterRun, overlooked: bool) -> bool:

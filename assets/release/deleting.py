@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +13,9 @@ from assets.release import versions
 from assets.release.aliases import PREVIOUS
 from assets.release.ancestry import losing_history
 from assets.release.client import client_of
+from assets.release.holdings import Registered, kept_text, lost_text
 from assets.release.moved import moved_files
-from assets.settings import local_folder, mlflow_settings
+from assets.settings import hide_secrets, local_folder, mlflow_settings
 from xc_core.artifacts import writing
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
@@ -28,25 +28,6 @@ from xc_core.visible import counted, listed
 
 if TYPE_CHECKING:
     from xc_core.lifecycle.delete import Deletion
-
-
-@dataclass(frozen=True)
-class _Registered:
-    """A version with its logged model, None if that was deleted, and the address of its files (``_place_of``)."""
-
-    version: Any
-    model: Any | None
-    place: str
-
-    @classmethod
-    def of(cls, client: Any, version: Any, artifact_root: str) -> _Registered:
-        """Find what belongs to a version; the files of a project that was moved are where they are now."""
-        model = _model_of(client, version)
-        place = _place_of(client, version, model)
-        recorded = local_folder(place) if place else None
-        if recorded is not None and not recorded.exists():
-            place = str(moved_files(place, version.name, artifact_root) or place)
-        return cls(version, model, place)
 
 
 @click.command(short_help="Delete experiments, a dataset, or registered versions.")
@@ -93,6 +74,10 @@ def _delete_files(workspace: Workspace, dataset: str, recipes: tuple[str, ...], 
     for line in _deletion_lines(workspace, deletion):
         click.echo(line)
     if not yes:
+        if kept := kept_text(workspace, dataset, recipes):
+            click.echo(kept)
+        if deletion.whole:
+            echo_places(places(workspace, dataset), "would not be deleted, and may hold its data:")
         click.echo("nothing was deleted; --yes deletes it")
         return
     unrecorded = delete_files(workspace, dataset, recipes)
@@ -116,7 +101,7 @@ def _delete_versions(
     from assets.release.candidate import moving, registering
 
     name = versions.model_name(checked_name("dataset", dataset))
-    artifact_root = mlflow_settings(workspace.root).artifacts
+    settings = mlflow_settings(workspace.root)
     left = _left_over(workspace)  # asked first: a client changes the address in the environment
     with (
         client_of(workspace, reads=True, logs=False) as client,
@@ -132,14 +117,19 @@ def _delete_versions(
         for number in numbers:
             if number not in registered:
                 versions.check_version(client, name, number)  # raises
-            found[number] = _Registered.of(client, registered[number], artifact_root)
+            found[number] = _registered(client, registered[number], settings.artifacts)
             _check_deletable(workspace, found[number], in_use)
         chosen = ", ".join(f"version {number}" for number in numbers)
         click.echo(f"{name}: {chosen or f'no version to delete of {len(registered)}'}")
         if keep is not None and len(numbers) < len(registered):
             click.echo(f"kept: {_kept(sorted(set(registered) - set(numbers)), in_use, keep)}")
-        if numbers and (warning := _lost_history(client, dataset, numbers, artifact_root)):
+        if numbers and (warning := _lost_history(client, dataset, numbers, settings.artifacts)):
             click.echo(warning)
+        others = [version for number, version in registered.items() if number not in found]
+        if lost := lost_text(
+            client, hide_secrets(settings.registry if left else settings.uri), list(found.values()), others
+        ):
+            click.echo(lost)
         if not yes and numbers:
             click.echo("nothing was deleted; --yes deletes " + ("them" if len(numbers) > 1 else "it"))
         elif numbers:
@@ -201,7 +191,7 @@ def _in_use(client: Any, name: str, *, even_previous: bool) -> dict[int, str]:
     return reasons | {int(number): f"has the alias {alias}" for alias, number in kept}
 
 
-def _check_deletable(workspace: Workspace, registered: _Registered, used: dict[int, str]) -> None:
+def _check_deletable(workspace: Workspace, registered: Registered, used: dict[int, str]) -> None:
     """Raise RefusedError for a version that is in use, or whose files belong to another project."""
     number, root = int(registered.version.version), local_folder(mlflow_settings(workspace.root).artifacts)
     if number in used:
@@ -218,6 +208,16 @@ def _check_deletable(workspace: Workspace, registered: _Registered, used: dict[i
             expected="files of this project",
             do="delete the version in the project that they belong to",
         )
+
+
+def _registered(client: Any, version: Any, artifact_root: str) -> Registered:
+    """Find what belongs to a version; the files of a project that was moved are where they are now."""
+    model = _model_of(client, version)
+    place = _place_of(client, version, model)
+    recorded = local_folder(place) if place else None
+    if recorded is not None and not recorded.exists():
+        place = str(moved_files(place, version.name, artifact_root) or place)
+    return Registered(version, model, place)
 
 
 def _model_of(client: Any, version: Any) -> Any | None:
@@ -240,7 +240,7 @@ def _place_of(client: Any, version: Any, model: Any | None) -> str:
     return place if name in place.split("/") else ""
 
 
-def _delete_version(client: Any, registered: _Registered, others: list[Any]) -> None:
+def _delete_version(client: Any, registered: Registered, others: list[Any]) -> None:
     """Delete the files of a version, its model and its run, then the version: a killed command can go on."""
     version, model = registered.version, registered.model
     if version.source not in {other.source for other in others}:

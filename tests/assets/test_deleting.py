@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 from mlflow.exceptions import MlflowException
 
-from assets.release import candidate, deleting
+from assets.release import candidate, deleting, holdings
 from assets.release.best import BEST
 from assets.settings import local_folder
 from assets.tracking import connect
@@ -358,6 +359,62 @@ def test_the_files_of_a_version_are_deleted_with_its_model_and_its_run(
         store.client.get_logged_model(version.source.removeprefix("models:/"))
 
 
+def test_what_goes_from_mlflow_with_versions_is_counted_first(xc: Xc, store: Store, fresh: Workspace) -> None:
+    root = local_folder(store.artifacts)
+    assert root is not None
+    first, second = with_files(store, "xc-counted", root / "counted")
+    (first / "artifacts" / "encoder.safetensors").write_bytes(bytes(1_200_000))
+    run = store.client.get_model_version("xc-counted", "1").run_id
+    store.client.create_model_version("xc-counted", str(first), run_id=run)  # which needs that run
+    asked, place = ("delete", "--dataset", "counted"), f"in MLflow at {store.uri}: "
+    assert f"\nwith it, {place}1 packed model (1.2 MB)\n" in xc(*asked, "--version", 1).out
+    assert f"\nwith them, {place}1 packed model (1.2 MB), 1 run\n" in xc(*asked, "--version", 1, "--version", 3).out
+    store.client.delete_run(run)
+    every = xc(*asked, *(x for number in (1, 2, 3) for x in ("--version", number))).out
+    all_of_it = "2 packed models (1.2 MB), 1 run, the registered model xc-counted, which has no other version"
+    assert f"\nwith them, {place}{all_of_it}\n" in every
+    assert (first.exists(), second.exists()) == (True, True)
+
+
+def test_what_mlflow_keeps_of_a_dataset_or_an_experiment_is_counted(
+    xc: Xc, versions: Registry, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was said of it before the files were gone."""
+    for recipe in ("ngame", "other"):
+        fresh.params.declare_dataset(versions.dataset, IngestConfig())
+        fresh.params.declare_experiment(versions.dataset, recipe, "ngame", {})
+    asked, place = ("delete", "--dataset", versions.dataset), f"stays in MLflow at {mlflow.get_tracking_uri()}"
+    none = f"\n{place}: 0 versions of the registered model {versions.name}, 0 runs\n"
+    assert none in xc(*asked).out
+    for recipe, passes in (("ngame", True), ("other", False), ("ngame", True)):
+        versions.release(number := versions.version(), passes=passes)
+        versions.client.set_model_version_tag(versions.name, str(number), "recipe", recipe)
+    for title in (versions.name, f"{versions.name} (2)", f"{versions.name}-more"):
+        experiment = versions.client.create_experiment(title)
+        for recipe in ("ngame", "ngame", "other"):
+            versions.client.create_run(experiment, tags={"xc.recipe": recipe})
+    monkeypatch.setattr(holdings, "_PAGE", 2)
+    all_of_it = f"\n{place}: 3 versions (1, 2, 3; 3 is the champion) of the registered model {versions.name}, 6 runs\n"
+    shown = xc(*asked).out
+    assert all_of_it in shown
+    assert f"would not be deleted, and may hold its data:\n  MLflow at {mlflow.get_tracking_uri()}: " in shown
+    of_one = f"\n{place}: 1 version (2) of the registered model {versions.name}, 2 runs\n"
+    shown = xc(*asked, "--recipe", "other").out
+    assert of_one in shown
+    assert "would not be deleted" not in shown
+
+
+def test_what_would_be_deleted_is_shown_without_mlflow_too(
+    xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    shown = xc("delete", *NGAME)
+    assert (shown.code, shown.err) == (0, "")
+    assert "what stays in MLflow could not be counted: no answer from MLflow at http://127.0.0.1:9 (" in shown.out
+    assert shown.out.endswith("nothing was deleted; --yes deletes it\n")
+
+
 def test_versions_that_cannot_be_made_again_without_those_are_named_before_they_are_deleted(
     xc: Xc, store: Store, fresh: Workspace
 ) -> None:
@@ -375,7 +432,8 @@ def test_versions_that_cannot_be_made_again_without_those_are_named_before_they_
         "that is deleted"
     )
     shown = xc(*asked, "--version", 1).out.splitlines()
-    assert shown == ["xc-later: version 1", warning, "nothing was deleted; --yes deletes it"]
+    lost = f"with it, in MLflow at {store.uri}: 1 packed model (0.0 MB), 1 run"
+    assert shown == ["xc-later: version 1", warning, lost, "nothing was deleted; --yes deletes it"]
     assert "warning" not in xc(*asked, "--version", 2).out + xc(*asked, "--version", 1, "--version", 2).out
     assert warning in xc(*asked, "--keep", 1, "--yes").out.splitlines()
     assert "warning" not in xc(*asked, "--version", 2, "--yes").out

@@ -187,6 +187,25 @@ def test_the_warning_proposes_no_split_by_time_if_that_is_the_split(xc: Xc, fres
         assert "--split time" not in shown
 
 
+@pytest.mark.parametrize(("split", "do"), [
+    ("uid", "move its lines into trn.json, delete it and ingest again with another --split"),
+    ("time", "add the latest documents to the test file too"),
+])  # fmt: skip
+def test_the_warning_proposes_no_split_beside_a_validation_file(
+    xc: Xc, fresh: Workspace, tmp_path: Path, split: str, do: str
+) -> None:
+    """It decides, so no split changes the validation documents."""
+    world = family_world()
+    documents = [row | {"time": "1"} for row in world.train]
+    world.train = [row for number, row in enumerate(documents) if number % 4 != 1]
+    folder = world.write(tmp_path / "drop")
+    write_json(folder / "val.json", documents[1::4])
+    ended = ingest(xc, folder, "--split", split)
+    for shown in (ended.err, xc("status", "--dataset", "new").out):
+        assert "if you wrote it, give one that resembles the test file; if an update did (val.json), " + do in shown
+        assert not any(part in shown for part in ("--split time", "--split uid", "--split family"))
+
+
 @pytest.mark.parametrize("before", ["uid", "group"])
 def test_a_known_dataset_keeps_its_split(xc: Xc, fresh: Workspace, tmp_path: Path, before: str) -> None:
     """New data of an old dataset: a document has to stay in its split."""

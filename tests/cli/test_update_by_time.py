@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Xc
+from tests.cli.conftest import Ended, Xc
 from tests.conftest import ToyWorld, open_corpus, write_json
 from tests.data.worlds import empty_workspace
 from xc_core.chain import Workspace
@@ -120,6 +121,101 @@ def test_a_corrected_time_moves_no_train_document(timed: Workspace, tmp_path: Pa
     assert held_out(timed) == [f"D{number:04}" for number in range(54, 60)]
 
 
+def again(folder: Path, rows: dict[str, str]) -> Path:
+    """Write documents of the dataset as they are, but with these times, and new ones with the labels of the first."""
+    world = ToyWorld.make(documents=DOCUMENTS, tests=10)
+    known = {document["uid"]: document for document in world.train}
+    world.train = [known.get(uid, world.train[0] | {"uid": uid}) | {"time": time} for uid, time in rows.items()]
+    world.test = []
+    return world.write(folder)
+
+
+def refused_times(ended: Ended, found: str) -> None:
+    assert ended.code == 77, ended.err
+    assert f": found another time of {found}" in ended.err
+    assert "its own date into each row; if the new times are right, pass --new-times to xc " in ended.err
+
+
+ONE_DATE = {f"D{number:04}": day(90) for number in range(DOCUMENTS)}
+NOW = {uid: f"{day(90)}T08:00:{number:02}" for number, uid in enumerate(ONE_DATE)}
+OVERLAP = {f"D{number:04}": day(90) for number in range(40, DOCUMENTS)}
+
+
+@pytest.mark.parametrize(("rows", "found"), [
+    (ONE_DATE, "half of them now 2026-04-07, before from 2026-01-14 to 2026-02-12"),
+    (NOW, "half of them now from 2026-04-07T08:00:13 to 2026-04-07T08:00:39, before from 2026-01-14 to 2026-02-12"),
+])  # fmt: skip
+def test_an_update_that_gives_known_documents_one_time_is_refused(
+    timed: Workspace, tmp_path: Path, xc: Xc, rows: dict[str, str], found: str
+) -> None:
+    """An export that writes its own date into each row: the last documents were drawn by a hash since then."""
+    before, folder = splits(timed), again(tmp_path / "a", {**rows, "N0": day(90)})
+    refused_times(xc("update", folder, "--dataset", "toy"), f"54 of the 54 known train documents of toy: {found}")
+    assert splits(timed) == before
+    assert xc("update", folder, "--dataset", "toy", "--new-times").code == 0
+    assert times(timed)["D0003"] == rows["D0003"]
+
+
+def test_an_update_with_a_part_of_the_documents_is_refused_if_these_are_most_of_a_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xc: Xc
+) -> None:
+    """An export of the last month repeats documents of validation, which is the last ones."""
+    dataset(tmp_path, monkeypatch, validation_fraction=0.3)
+    ended = xc("update", again(tmp_path / "a", OVERLAP), "--dataset", "toy")
+    refused_times(ended, "18 of the 18 known validation documents of toy")
+
+
+@pytest.mark.parametrize("rows", [
+    {f"D{number:04}": day(90) for number in range(50, DOCUMENTS)} | {"N0": day(90)},  # few
+    {f"D{number:04}": day(number + 20) for number in range(DOCUMENTS)},  # corrected, and no closer to one another
+    {f"D{number:04}": f"{day(number)}T00:00:00Z" for number in range(DOCUMENTS)},  # the same times in another form
+    {f"D{number:04}": f"{day(number - number % 3)}" for number in range(DOCUMENTS)},  # coarser
+])  # fmt: skip
+def test_other_times_that_are_no_closer_are_taken(timed: Workspace, tmp_path: Path, xc: Xc, rows: Any) -> None:
+    assert xc("update", again(tmp_path / "a", rows), "--dataset", "toy").code == 0
+
+
+def test_times_that_do_not_decide_may_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xc: Xc) -> None:
+    workspace = dataset(tmp_path, monkeypatch)
+    place(workspace, workspace.raw("toy"), "toy", IngestConfig(split="uid"), replace=False)
+    assert xc("update", again(tmp_path / "a", ONE_DATE), "--dataset", "toy").code == 0
+
+
+@pytest.mark.parametrize("known", [range(80), range(0, 80, 2)])
+def test_a_replacement_that_gives_known_documents_one_time_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xc: Xc, known: range
+) -> None:
+    """Documents that moved between train and test were reported, and those of validation were another draw."""
+    workspace = empty_workspace(tmp_path / "project")
+    monkeypatch.setenv("XC_ROOT", str(workspace.root))
+
+    def table(name: str, time_of: Callable[[int], str], rows: int) -> Path:
+        (tmp_path / name).mkdir()
+        lines = [f"D{i},text {i},L{i % 2},{time_of(i)}" for i in range(rows)]
+        (tmp_path / name / "train.csv").write_text("\n".join(["uid,text,labels,time", *lines, ""]))
+        return tmp_path / name
+
+    assert xc("ingest", table("a", day, 80), "--dataset", "toy", "--split", "time").code == 0
+    before, asked = splits(workspace), ("--dataset", "toy", "--replace")
+    wrong = table("b", lambda i: day(95) if i in known else day(i), 90)
+    changed = sum(split == "train" and int(uid[1:]) in known for uid, split in before.items())
+    found = f"{changed} of the 58 known train documents of toy: half of them now 2026-04-12, before from 2026-01-15 to"
+    refused_times(xc("ingest", wrong, *asked), found)
+    assert splits(workspace) == before
+    assert xc("ingest", wrong, *asked, "--split", "uid").code == 0, "no time decides then"
+    assert xc("ingest", wrong, *asked, "--split", "time").code == 0, "nor did one before"
+    assert xc("ingest", table("c", day, 90), *asked).code == 0
+    assert xc("ingest", wrong, *asked, "--new-times").code == 0
+
+
+def test_files_that_cannot_be_read_any_more_are_compared_by_no_time(timed: Workspace, tmp_path: Path, xc: Xc) -> None:
+    (timed.raw("toy") / "trn.json").write_text("damaged")
+    world = ToyWorld.make(documents=DOCUMENTS, tests=10)
+    for document in (*world.train, *world.test):
+        document["time"] = day(90)
+    assert xc("ingest", world.write(tmp_path / "a"), "--dataset", "toy", "--replace").code == 0
+
+
 def test_a_split_by_another_rule_keeps_times_for_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = dataset(tmp_path, monkeypatch)
     place(workspace, workspace.raw("toy"), "toy", IngestConfig(split="uid"), replace=False)
@@ -216,10 +312,13 @@ def test_a_validation_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert held_out(workspace) == ["V0"]
 
 
-def test_validation_documents_without_a_time_are_named_as_those_of_the_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_validation_documents_without_a_time_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
-    """A split by hash held them out; an update wrote them into a validation file, which decides since then."""
+    """A split by hash held them out; an update wrote them into a validation file, which decides since then.
+
+    Each later update was refused, though nobody asks for times where a validation file decides.
+    """
     workspace = empty_workspace(tmp_path / "project")
     monkeypatch.setenv("XC_ROOT", str(workspace.root))
     folder = ToyWorld.make(documents=DOCUMENTS, tests=10).write(tmp_path / "begin")
@@ -227,10 +326,13 @@ def test_validation_documents_without_a_time_are_named_as_those_of_the_dataset(
     update(workspace, drop(tmp_path / "a", {"N0": None}), "toy")
     place(workspace, workspace.raw("toy"), "toy", IngestConfig(split="time"), replace=False)
     held = held_out(workspace)
-    with pytest.raises(DataError, match=f"no time of {len(held)} validation documents of the dataset"):
-        update(workspace, drop(tmp_path / "b", {"N1": day(80), "N2": day(81)}), "toy")
-    update(workspace, drop(tmp_path / "c", dict.fromkeys(held, day(1)) | {"N1": day(80)}), "toy")
-    assert "N1" in held_out(workspace)
+    update(workspace, drop(tmp_path / "b", {f"N{i:02}": day(80) for i in range(30)}), "toy")
+    assert held_out(workspace) == held
+    assert any(f"no time of the {len(held)} validation documents, so they stay" in line for line in lines)
+    with pytest.raises(DataError, match=f"no time of {len(held) - 1} validation documents of the dataset"):
+        update(workspace, drop(tmp_path / "c", {held[0]: day(1), "M0": day(81)}), "toy")
+    update(workspace, drop(tmp_path / "d", dict.fromkeys(held, day(1)) | {"M1": day(82)}), "toy")
+    assert "M1" in held_out(workspace)
 
 
 def test_the_error_of_a_wrong_time_says_what_to_do(timed: Workspace, tmp_path: Path) -> None:

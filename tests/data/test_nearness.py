@@ -118,6 +118,8 @@ def test_validation_that_is_farther_than_test_is_said_too(tmp_path: Path, world:
     (line,) = warning(found)
     assert "farther" in line and "too low" in line and "--split uid" in line
     assert "split off by a hash, the difference is chance" in line, "neither remedy is for such a dataset"
+    (line,) = warning(found, "time", given=True)
+    assert "farther" in line and "too low" in line and "move its lines into trn.json" in line
 
 
 def test_a_measurement_that_no_release_made_is_no_answer(tmp_path: Path, world: ToyWorld) -> None:

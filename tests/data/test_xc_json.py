@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import write_json
 from tests.data.spoil import drop_key, put, put_json
 from tests.data.worlds import contents, facts_of, read_world, small_world, write_world
-from xc_core.data.formats import ReadOptions
+from xc_core.data.formats import ReadOptions, xc_json
 from xc_core.data.formats.json_rows import object_of
 from xc_core.data.formats.xc_json import XCJson
 from xc_core.data.ingest import IngestConfig
@@ -219,3 +220,24 @@ def test_blocks_are_read_as_python_reads_each_line(
         assert wrong is None
         assert found == rows
     assert found == rows[: len(found)]
+
+
+@pytest.mark.parametrize(("times", "passes", "read"), [
+    (["2026-11-30", None], 1, ["2026-11-30", ""]),
+    ([None, None], 1, ["", ""]),
+    ([3, None], 4, ["3", ""]),  # both as texts, without times, as texts, as numbers
+    ([1.0, 2], 5, ["1.0", "2.0"]),
+    (["soon", 2], 5, ["soon", "2"]),
+])  # fmt: skip
+def test_times_that_are_texts_are_read_with_the_other_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: list[Any], passes: int, read: list[str]
+) -> None:
+    """Each block was parsed twice."""
+    tables, found = [], xc_json._table
+    monkeypatch.setattr(xc_json, "_table", lambda *given: tables.append(found(*given)) or tables[-1])
+    write_json(tmp_path / "lbl.json", [{"uid": "L", "title": "label", "content": ""}])
+    rows = [{"uid": f"D{i}", "title": "text", "content": "", "target_ind": [0]} for i in range(len(times))]
+    write_json(tmp_path / "trn.json", [row | {"time": time} for row, time in zip(rows, times, strict=True)])
+    write_json(tmp_path / "tst.json", [])
+    (block,) = XCJson(tmp_path, ReadOptions()).documents("train")
+    assert (block.times, len(tables)) == (read, passes)

@@ -13,6 +13,7 @@ from xc_core.fusion.by_sum import BySum
 from xc_core.fusion.rules import Sum
 from xc_core.infer.explained import Explained, Question, explained
 from xc_core.infer.predictor import Predictor
+from xc_core.infer.ranker import candidates
 from xc_core.scores import Query
 from xc_core.scores.frequency import PerLabel
 from xc_core.shapes import F32, F64
@@ -178,6 +179,31 @@ def test_the_next_best_labels_are_searched_for_if_there_are_too_many_to_rank_all
     ((found,),) = explained(asked, [Question(TEXTS[:1], k=1, exclude=frozenset(one.label for one in plain))])
     (best,) = [one.label for one in ranked if one.label not in {one.label for one in plain}][:1]
     assert [one.label for one in found] == [best]
+
+
+@pytest.mark.parametrize("dial", [True, False])
+def test_frequent_labels_take_the_places_if_a_wider_search_finds_no_more(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch, dial: bool
+) -> None:
+    """Label trees propose the same labels if asked for more: an answer without the best 200 labels was empty."""
+    monkeypatch.setattr("xc_core.infer.explained.candidates", lambda scores, query, k: candidates(scores, query, 2))
+    asked = narrow(predictor, 2)
+    fusion = asked.ranker.fusion
+    assert fusion.dial is not None
+    rare = replace(fusion.dial, log_weight_L=np.array([2, 0, 1, 3, 4, 5, 6, 7, 8, 9], np.float32))
+    asked = replace(asked, ranker=replace(asked.ranker, fusion=replace(fusion, dial=rare if dial else None)))
+    every = frozenset(range(len(TOPICS)))
+    for text in TEXTS:
+        ((plain,), (ranked,)) = explained(asked, [Question((text,), k=10), Question((text,), k=10, only=every)])
+        exclude = frozenset(one.label for one in plain)
+        rest = [one.label for one in ranked if one.label not in exclude]
+        frequent = [label for label in ((1, 2, 0, *range(3, 10)) if dial else range(10)) if label not in exclude]
+        for most in (3, 9):
+            monkeypatch.setattr("xc_core.infer.explained.MOST_RANKED", most)
+            ((found,),) = explained(asked, [Question((text,), k=2, exclude=exclude)])
+            assert [one.label for one in found] == [label for label in rest if label in frequent[:most]][:2]
+        ((found,),) = explained(asked, [Question((text,), k=2, exclude=every - {rest[-1]})])
+        assert [one.label for one in found] == rest[-1:]
 
 
 def test_the_next_best_of_all_labels_take_the_places_not_those_of_a_wider_search(predictor: Predictor) -> None:

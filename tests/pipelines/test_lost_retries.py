@@ -68,13 +68,33 @@ def test_a_run_that_dagster_could_not_retry_is_started_with_its_partition_tags_a
     assert ticker.requested() == [], "older runs than these are nobody's concern any more"
 
 
-def test_a_tick_looks_at_the_last_failures_only(
+def test_each_tick_looks_at_the_last_failures_and_at_some_earlier_ones(
     ticker: Ticker, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each asks Dagster several questions, and a job that fails for ever may fail thousands of times a day."""
+    """Each asks Dagster several questions, and a job that fails for ever may fail thousands of times a day.
+
+    Of many that failed at once, as if a machine goes down, those beyond the last ones were never started again.
+    """
     monkeypatch.setattr(sensors, "_MAX_RUNS", 2)
-    runs = [lost(instance, "retrain", dagster_partition="toy|ngame").run_id for _ in range(3)]
-    assert {key for key, *_ in ticker.requested()} == {f"{run}/retry" for run in runs[1:]}
+
+    def failed() -> str:
+        return f"{lost(instance, 'retrain', dagster_partition='toy|ngame').run_id}/retry"
+
+    def requested() -> set[str | None]:
+        keys = [key for key, *_ in ticker.requested()]
+        assert len(keys) == len(set(keys)), "one twice in a tick"
+        return set(keys)
+
+    runs = [failed() for _ in range(5)]
+    assert requested() == set(runs[3:])
+    assert requested() == {*runs[3:], *runs[1:3]}
+    new = failed()
+    assert requested() == {new, runs[4], runs[0]}, "new ones do not wait for their turn"
+    assert requested() == {new, runs[4]}, "all were seen: it starts again"
+    assert requested() == {new, runs[4], *runs[2:4]}
+    monkeypatch.setattr(sensors, "_MAX_RUNS", 9)
+    ticker.cursor = "a run that was deleted"
+    assert requested() == {new, *runs}
 
 
 def test_a_run_of_materialize_is_started_as_the_job_that_has_its_assets(

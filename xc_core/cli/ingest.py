@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import click
 from click.core import ParameterSource
@@ -15,7 +15,7 @@ from xc_core import artifacts
 from xc_core.chain import Ran, Workspace, incoming, recut_corpus, run_stage
 from xc_core.chain.changelog import Kind
 from xc_core.chain.names import checked_name
-from xc_core.cli.options import Names, Number
+from xc_core.cli.options import Names, Number, new_times_option
 from xc_core.cli.tables import show_next
 from xc_core.data.checks import MOST_SHARED, Allowed
 from xc_core.data.corpus import Corpus
@@ -28,6 +28,7 @@ from xc_core.data.recut import is_enough
 from xc_core.data.splits import TEST
 from xc_core.errors import UsageError, bare
 from xc_core.lifecycle.arrival import Arrival, changed_by_hand, papers, report_unread, scratch
+from xc_core.lifecycle.known_times import check_new_times
 from xc_core.params import plain
 from xc_core.progress import report
 from xc_core.visible import counted
@@ -76,7 +77,10 @@ _LATER: Final = 0.9
 @click.option("--allow-loss", type=Number(0, 1), default=None, metavar="SHARE",
               help="Share of the documents, labels, pairs or test documents that a replacement may lack.  [default: "
                    "the dataset's update.allow_loss, 0.1]")  # fmt: skip
-def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, split: str, **settings: object) -> None:
+@new_times_option
+def ingest(
+    path: Path, dataset: str, replace: bool, allow_loss: float | None, new_times: bool, split: str, **settings: object
+) -> None:
     """Check the folder PATH and make it the dataset NAME.
 
     The layout is found by the file names: XC repository JSON, XC text, PECOS, or tables
@@ -90,7 +94,7 @@ def ingest(path: Path, dataset: str, replace: bool, allow_loss: float | None, sp
     current = _DEFAULT if is_new else workspace.params.dataset(dataset).corpus
     config = _config(settings if split == _AUTO else {**settings, "split": split}, current)
     ran = place(workspace, path, dataset, config, replace=replace, choose=is_new and split == _AUTO,
-                allow_loss=allow_loss)  # fmt: skip
+                allow_loss=allow_loss, new_times=new_times)  # fmt: skip
     rows = ", ".join(f"{count:,} {split}" for split, count in ran.facts["rows"].items())
     click.echo(f"{dataset}: {rows} documents, {counted(ran.facts['labels'], 'label')}")
     _report_shared(Corpus.open(ran.folder), config)
@@ -158,6 +162,15 @@ def _split_by_data(staging: Workspace, dataset: str, config: IngestConfig, ran: 
     return run_stage(staging, "corpus", dataset), config
 
 
+class Accepted(TypedDict, total=False):
+    """What a replacement may do to a dataset."""
+
+    allow_loss: float | None
+    """Share of documents, labels, pairs or test documents that may be gone; without it that of the dataset."""
+    new_times: bool
+    """True if known documents may have other times that are close to one another (``check_times``)."""
+
+
 def place(
     workspace: Workspace,
     path: Path,
@@ -166,13 +179,12 @@ def place(
     *,
     replace: bool,
     choose: bool = False,
-    allow_loss: float | None = None,
+    **accepted: Unpack[Accepted],
 ) -> Ran:
     """Ingest ``path`` in a scratch workspace and move the result in; nothing of ``workspace`` changes on an error.
 
-    With ``choose`` the split is chosen by the data, and written to params.yaml. ``allow_loss`` is the share of
-    documents, labels, pairs or test documents that a replacement may lack, by default that of the dataset; raises
-    RefusedError for more.
+    With ``choose`` the split is chosen by the data, and written to params.yaml. Raises RefusedError for a replacement
+    that loses or changes more than is ``accepted``.
     """
     _refuse_project(workspace, path)
     _, source = open_source(path, config.layout, config.read_options())
@@ -198,7 +210,9 @@ def place(
         if choose:
             ran, config = _split_by_data(staging, dataset, config, ran)
         kind = changed_by_hand(workspace, dataset) if in_place else Kind.REPLACE
-        difference = Arrival(workspace, staging, dataset, config, command, kind).install(allow_loss)
+        if not in_place and not accepted.get("new_times"):
+            check_new_times(workspace, staging, dataset, config)
+        difference = Arrival(workspace, staging, dataset, config, command, kind).install(accepted.get("allow_loss"))
     if difference is not None:
         _report_difference(difference)
     return Ran(workspace.folder("corpus", dataset), False, ran.seconds, ran.facts, ran.costs)

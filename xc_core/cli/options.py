@@ -16,6 +16,11 @@ from xc_core.params import MOST_NUMBER
 dataset_option = click.option("--dataset", required=True, help="Name of the dataset.")
 recipe_option = click.option("--recipe", default="ngame", show_default=True, help="Name of the recipe.")
 force_option = click.option("--force", is_flag=True, help="Rebuild even if nothing changed.")
+new_times_option = click.option(
+    "--new-times",
+    is_flag=True,
+    help="With a split by time: accept other times of most known documents that are all close to one another.",
+)
 host_option = click.option(
     "--host",
     default="127.0.0.1",

@@ -142,10 +142,11 @@ def _states(workspace: Workspace, dataset: str, recipe: str | None) -> list[Stat
 
 
 def _corpus_details(workspace: Workspace, dataset: str) -> dict[str, Any]:
-    """Return what is shown of the corpus: how near validation and test are to train, and its last change."""
+    """Return what is shown of the corpus: validation documents, how near they and tests are to train, last change."""
     folder = workspace.folder("corpus", dataset)
     facts, change = read_made(folder).facts, changelog.last(folder)
-    found = {"nearness": facts.get("nearness"), "split": facts.get("split", {}).get("by")}
+    split = facts.get("split", {})
+    found = {"nearness": facts.get("nearness"), "split": split.get("by"), "validation_file": split.get("given")}
     details = {**found, "last_change": change, "note": changelog.gap(folder)}
     return {name: value for name, value in details.items() if value}
 
@@ -187,7 +188,8 @@ def _detail_lines(details: dict[str, Any]) -> list[str]:
     from xc_core.data.nearness import sentence, warning
 
     nearness, change, drift = (details.get(name) for name in ("nearness", "last_change", "drift"))
-    lines = [sentence(nearness), *warning(nearness, details.get("split", ""))] if nearness else []
+    given = "validation_file" in details
+    lines = [sentence(nearness), *warning(nearness, details.get("split", ""), given=given)] if nearness else []
     if drift:
         lines.append(f"new data: {drift['line']}" + ("" if drift["holds"] else " (of an earlier version: xc drift)"))
     lines += [changelog.sentence(change)] if change else []

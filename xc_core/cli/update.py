@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from xc_core.chain import Workspace
-from xc_core.cli.options import Names, dataset_option
+from xc_core.cli.options import Names, dataset_option, new_times_option
 from xc_core.cli.tables import REFRESH, show_next
 from xc_core.data.checks import Allowed
 from xc_core.data.formats import LAYOUTS
@@ -22,7 +22,8 @@ from xc_core.lifecycle.update import update
               help="Layout of the folder; auto: by the names of its files.")  # fmt: skip
 @click.option("--allow", multiple=True, metavar="KIND",
               help=f"Accept one of {', '.join(Allowed.kinds())}; the dataset accepts it from now on.")  # fmt: skip
-def command(path: Path, dataset: str, layout: str, allow: tuple[str, ...]) -> None:
+@new_times_option
+def command(path: Path, dataset: str, layout: str, allow: tuple[str, ...], new_times: bool) -> None:
     """Merge the folder PATH into the dataset NAME, by uid.
 
     A document that is there gets the text and the labels of PATH and keeps its split; a label gets its text; all others
@@ -30,7 +31,7 @@ def command(path: Path, dataset: str, layout: str, allow: tuple[str, ...]) -> No
     """
     workspace = Workspace.find()
     previous = _corpus_digest(workspace, dataset)
-    difference = update(workspace, path, dataset, layout=layout, allow=allow)
+    difference = update(workspace, path, dataset, layout=layout, allow=allow, new_times=new_times)
     if difference is not None:
         click.echo(f"{dataset}: {difference}")
     if difference is None or _corpus_digest(workspace, dataset) != previous:

@@ -234,6 +234,12 @@ def _families(corpus: Corpus, uids: pl.Series, source: Source | None, test_group
     return pl.select(group=group, family=pl.when(family == uids).then(none).otherwise(family))
 
 
+def times_of(corpus: Corpus, source: Source | None) -> pl.DataFrame:
+    """Return uid, split and time of the documents, as its ``source`` has them; an empty time if there is none."""
+    documents = corpus.table("documents").select("uid", "split")
+    return documents.with_columns(_times(corpus, documents["uid"], source))
+
+
 def _times(corpus: Corpus, uids: pl.Series, source: Source | None) -> pl.Series:
     """Return the column ``time`` of the documents, empty if it has none."""
     times: dict[str, str] = {}

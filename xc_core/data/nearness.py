@@ -148,15 +148,17 @@ def sentence(found: Mapping[str, Any]) -> str:
     return f"{first} and {second} documents have a train document of nearly the same words (cosine above {NEAR})"
 
 
-def warning(found: Mapping[str, Any], by: str = "") -> list[str]:
+def warning(found: Mapping[str, Any], by: str = "", *, given: bool = False) -> list[str]:
     """Return what is wrong with the validation documents: nearer to train than test, or farther; other labels.
 
-    ``by`` is how they were held out, if that is known.
+    ``by`` is how they were held out, if that is known; ``given`` says that they have a file of their own.
     """
     if not found.keys() >= {"nearer", "farther"}:  # no release made such a corpus
         return ["the comparison of validation and test is incomplete; measure again: xc run corpus --force"]
     lines = []
-    if found["nearer"] and by == "time":
+    if given and (found["nearer"] or found["farther"]):
+        lines.append(_given_warning(by, nearer=found["nearer"]))
+    elif found["nearer"] and by == "time":
         lines.append(
             "validation documents are clearly nearer to train documents than test documents are, so figures on "
             "validation may be too good; if train documents are as late as test documents, as after an update of the "
@@ -187,6 +189,21 @@ def warning(found: Mapping[str, Any], by: str = "") -> list[str]:
             "test file, or train with --set fusion.rule=sum"
         )
     return lines
+
+
+def _given_warning(by: str, *, nearer: bool) -> str:
+    """Return what is wrong with a validation file, which no other split replaces: a user or an update wrote it."""
+    wrong = "nearer to train documents than test documents are, so figures on validation may be too good"
+    if not nearer:
+        wrong = "farther from train documents than test documents are, so figures on validation may be too low"
+    of_update = "move its lines into trn.json, delete it and ingest again with another --split"
+    if by == "time" and nearer:
+        of_update = "add the latest documents to the test file too"
+    return (
+        f"validation documents are clearly {wrong}; they have a file of their own, which no --split changes: if you "
+        f"wrote it, give one that resembles the test file; if an update did (val.json), {of_update} "
+        "(docs/data-formats.md, Validation documents)"
+    )
 
 
 def _sample(corpus: Corpus, split: str, limit: int, seed: int) -> I64:

@@ -13,6 +13,7 @@ from xc_core.data.families import NearDuplicates
 from xc_core.data.formats.times import is_last, moments
 from xc_core.data.splits import TEST, TRAIN, VALIDATION, digests, is_validation
 from xc_core.errors import DataError, preview
+from xc_core.progress import report
 from xc_core.visible import counted
 
 
@@ -38,7 +39,7 @@ class NewDocuments:
         test = pl.col("split") == TEST
         learnt_from, tests = new.filter(~test), new.filter(test)
         names, known_splits, family = self._families(old.filter(~test), learnt_from)
-        held_N = is_validation(digests(names), self.fraction)
+        held_N = is_validation(digests(names), 0.0 if self.by == "time" else self.fraction)
         splits = [
             known_splits.get(key) or (VALIDATION if held else TRAIN) for key, held in zip(names, held_N, strict=True)
         ]
@@ -49,12 +50,20 @@ class NewDocuments:
         """Return ``documents`` with the last ones in validation if the split is by time.
 
         They are the last of those in validation and of the ``new`` ones: a train document stays where it is, because a
-        model that is refreshed has learnt from it. Raises DataError if one of them has no time, or one of another kind.
+        model that is refreshed has learnt from it. If none of those in validation has a time, all stay. Raises
+        DataError if one of them has no time, or one of another kind.
         """
         if self.by != "time" or not self.fraction:
             return documents
         split = pl.col("split")
-        _check_times(documents.filter(split == VALIDATION), new)
+        known = documents.filter(split == VALIDATION, ~pl.col("uid").is_in(new.to_list()))
+        if len(known) and (known["time"] == "").all():
+            report(
+                f"update: no time of the {counted(len(known), 'validation document')}, so they stay, and no new one is "
+                "held out; to hold out the last ones, give them times in an update"
+            )
+            return documents
+        _check_times(known)
         is_new = pl.col("uid").is_in(new.to_list()) & (split == TRAIN)
         movable = documents.with_row_index().filter((split == VALIDATION) | is_new)
         count = round(self.fraction * documents.select((split != TEST).sum()).item())
@@ -84,9 +93,9 @@ class NewDocuments:
         return first["uid"].to_list(), dict(old.select("uid", "split").iter_rows()), family.to_list()
 
 
-def _check_times(validation: pl.DataFrame, new: pl.Series) -> None:
-    """Raise DataError if documents of the dataset, not of the update, are in validation and have no time."""
-    timeless = validation.filter((pl.col("time") == "") & ~pl.col("uid").is_in(new.to_list()))
+def _check_times(known: pl.DataFrame) -> None:
+    """Raise DataError if validation documents of the dataset, not of the update, have no time."""
+    timeless = known.filter(pl.col("time") == "")
     if len(timeless):
         raise DataError(
             f"no time of {counted(len(timeless), 'validation document')} of the dataset (the first: "

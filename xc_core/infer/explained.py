@@ -12,7 +12,7 @@ import numpy as np
 
 from xc_core.fusion import FittedFusion
 from xc_core.infer.predictor import Prediction, Predictor
-from xc_core.infer.ranker import candidates, distinct, values
+from xc_core.infer.ranker import Ranker, candidates, distinct, values
 from xc_core.scores import Query
 from xc_core.shapes import F32, I32, I64, PAD_ID, Bool, Shortlist, among
 
@@ -120,7 +120,8 @@ def _short_of_labels(ids_NK: I32, question: Question, num_labels: int) -> dict[i
 def _wider_answer(predictor: Predictor, query: Query, question: Question) -> list[Explained]:
     """Return the labels of one text from all that are not excluded; of a large model from those of a wider search.
 
-    So the time is bounded by ``MOST_RANKED`` and by the number of excluded labels.
+    If that finds too few, as with label trees, which propose no more labels if asked for more, frequent labels are
+    ranked too. So the time is bounded by ``MOST_RANKED`` and by the number of excluded labels.
     """
     ranker = predictor.ranker
     if ranker.num_labels <= MOST_RANKED:
@@ -128,10 +129,18 @@ def _wider_answer(predictor: Predictor, query: Query, question: Question) -> lis
     else:
         found_K = candidates(ranker.scores, query, ranker.fusion.candidates + len(question.exclude))
         labels = frozenset(found_K[found_K != PAD_ID].tolist()) - question.exclude
-    if not labels:
-        return []
+        if len(labels) < question.k:
+            labels |= _frequent(ranker, question.exclude)
     limited = replace(question, only=labels)
     return _answer(predictor, _scored(predictor, query, [limited]), limited)[0]
+
+
+def _frequent(ranker: Ranker, exclude: frozenset[int]) -> frozenset[int]:
+    """Return the ``MOST_RANKED`` most frequent labels that are not excluded; without a dial the first ones."""
+    dial, count = ranker.fusion.dial, min(MOST_RANKED, ranker.num_labels - len(exclude))
+    rarity_L = np.arange(ranker.num_labels, dtype=np.float64) if dial is None else dial.log_weight_L.astype(np.float64)
+    rarity_L[list(exclude)] = np.inf
+    return frozenset(np.argpartition(rarity_L, count - 1)[:count].tolist())
 
 
 def _scored(predictor: Predictor, query: Query, questions: list[Question]) -> _Scored:

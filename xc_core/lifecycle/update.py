@@ -25,18 +25,25 @@ from xc_core.data.new_documents import NewDocuments
 from xc_core.data.splits import TEST
 from xc_core.errors import DataError
 from xc_core.lifecycle.arrival import Arrival, papers, present_corpus, report_unread, scratch
+from xc_core.lifecycle.known_times import check_times
 from xc_core.progress import report
 from xc_core.visible import counted
 
 
 def update(
-    workspace: Workspace, path: Path, dataset: str, *, layout: str = "auto", allow: tuple[str, ...] = ()
+    workspace: Workspace,
+    path: Path,
+    dataset: str,
+    *,
+    layout: str = "auto",
+    allow: tuple[str, ...] = (),
+    new_times: bool = False,
 ) -> Difference | None:
     """Merge the folder ``path`` into a dataset by uid; nothing changes on an error.
 
-    ``allow`` adds kinds of imperfect data to those that the dataset accepts. Returns what came and went, None if a
-    killed update with the same files was finished. Raises DataError for the first thing that is wrong, BusyError if
-    another command is changing the dataset.
+    ``allow`` adds kinds of imperfect data to those that the dataset accepts; ``new_times`` lets times collapse
+    (``check_times``). Returns what came and went, None if a killed update with the same files was finished. Raises
+    DataError for the first thing that is wrong, BusyError if another command is changing the dataset.
     """
     workspace.params.dataset(dataset)  # the error for an unknown dataset comes first
     with scratch(workspace, dataset) as staging:
@@ -49,24 +56,15 @@ def update(
             incoming.forget(workspace, dataset)
             report(f"update: {dataset} was complete when the last update was stopped; nothing is read again")
             return None
-        by_uid, present_source = source.has_uids, raw_source(workspace, dataset)
-        if by_uid and not present_source.has_uids:
-            report(
-                f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the "
-                "new files replaces none of them"
-            )
+        present_source = raw_source(workspace, dataset)
+        _report_places(source, present_source, dataset)
         before = present_corpus(workspace, dataset, staging)
         if not source.names_labels and not _same_numbering(source, before, reading):
             raise _numbering_error(path)
         new_corpus = _read_new_files(path, staging.root / "part", reading)
         present = Tables.of(before, present_source)
         new = Tables.of(new_corpus, source, test_groups=settings.split == "group")
-        if not source.names_labels:
-            new = new.numbered_as(present)
-        if not by_uid:
-            new = _known_by_text(present, new, dataset)
-        _report_moved(present, new)
-        _report_unlisted_labels(present, new)
+        new = _known_by_the_dataset(present, new, source, dataset)
         fraction = 0.0 if validation_given(workspace, before, dataset) else settings.validation_fraction
         shares = (fraction, settings.acceptance_fraction)
         merged = present.merged(new, NewDocuments(settings.split, *shares, staging.root / "near-duplicates"))
@@ -74,11 +72,24 @@ def update(
         if merged.same(present) and set(allow) <= set(settings.allow):
             report(f"update: {_nothing_new(new, dataset)}; nothing changes")
             return Difference.of(before, before)
+        if settings.split == "time" and not new_times:
+            check_times(present.documents, merged.documents, dataset)
         config = replace(reading, layout="auto", validation_fraction=fraction)
         if before.labels_in_test_only:
             config = allowing(config, "unseen-labels")
         config = written(workspace, staging, dataset, merged, config)
         return Arrival(workspace, staging, dataset, config, command, Kind.UPDATE).install(None)
+
+
+def _known_by_the_dataset(present: Tables, new: Tables, source: Source, dataset: str) -> Tables:
+    """Return the tables of an update, with the uids of the labels and documents that the dataset has."""
+    if not source.names_labels:
+        new = new.numbered_as(present)
+    if not source.has_uids:
+        new = _known_by_text(present, new, dataset)
+    _report_moved(present, new)
+    _report_unlisted_labels(present, new)
+    return new
 
 
 def _nothing_new(new: Tables, dataset: str) -> str:
@@ -160,6 +171,14 @@ def _report_unlisted_labels(present: Tables, new: Tables) -> None:
     named = new.labels.filter((pl.col("title") == pl.col("uid")) & (pl.col("content") == ""))
     if uids := named.join(present.labels, on="uid", how="anti")["uid"].to_list():
         report(f"update: {counted(len(uids), 'new label')} with no text but the uid (the first: {', '.join(uids[:3])})")
+
+
+def _report_places(source: Source, present_source: Source, dataset: str) -> None:
+    if source.has_uids and not present_source.has_uids:
+        report(
+            f"update: the files of {dataset} have no uids, so its documents are known by their place: a row of the new "
+            "files replaces none of them"
+        )
 
 
 def _report_split_groups(groups: set[str]) -> None:

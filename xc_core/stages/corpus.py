@@ -73,4 +73,4 @@ def _validation_notes(facts: Mapping[str, Any], settings: IngestConfig) -> list[
     target = settings.validation_fraction
     if split.get("families") and not split["given"] and not target / 2 <= share <= 2 * target:
         lines.append(f"validation has {share:.0%} of the documents instead of {target:.0%}, because families are large")
-    return [*lines, sentence(near), *warning(near, split["by"])] if near else lines
+    return [*lines, sentence(near), *warning(near, split["by"], given=split["given"])] if near else lines

@@ -59,9 +59,8 @@ class Times:
 
     def first(self, count: int) -> tuple[float, int]:
         """Return the time and the digest (``high``) of the first of the last ``count`` documents; (inf, 0) for none."""
-        last_N = self.last(count)
-        moment_N, key_N = np.concatenate(self._moments)[last_N], np.concatenate(self._digests)["high"][last_N]
-        rows = np.lexsort((key_N, moment_N))[:1]
+        moment_N, key_N = np.concatenate(self._moments), np.concatenate(self._digests)["high"]
+        rows = np.lexsort((key_N, moment_N))[max(0, len(self) - count) :]
         return (float(moment_N[rows[0]]), int(key_N[rows[0]])) if len(rows) else (np.inf, 0)
 
     def later(self, others: Times) -> float:
@@ -101,12 +100,12 @@ def _checked(times: Sequence[str], where: Callable[[int], str], kinds: dict[bool
     """Return times as numbers (N); ``kinds`` says where the first number is (True), and the first date (False)."""
     moment_N = np.zeros(len(times))
     for row, text in enumerate(times):
-        moment = _moment(text)
-        if moment is None:
+        found_moment = moment(text)
+        if found_moment is None:
             found = f"the time {preview(text)}" if text else "no time"
             do = "write it in one of these forms; another split (xc ingest --split uid) needs no times"
             raise DataError(found, expected=f"{_FORMS}, in every row", do=do, where=where(row))
-        moment_N[row], is_number = moment
+        moment_N[row], is_number = found_moment
         kinds.setdefault(is_number, where(row))
     if len(kinds) > 1:
         raise DataError(
@@ -118,12 +117,15 @@ def _checked(times: Sequence[str], where: Callable[[int], str], kinds: dict[bool
     return moment_N
 
 
-def _moment(text: str) -> tuple[float, bool] | None:
-    """Return a time as a number, of a date the seconds since 1970 (UTC), and True unless it is a date."""
+def moment(text: str) -> tuple[float, bool] | None:
+    """Return a time as a number, of a date the seconds since 1970 (UTC), and True unless it is a date.
+
+    None for a text in another form.
+    """
     if _NUMBER.fullmatch(text):
         return (number, True) if math.isfinite(number := float(text)) else None
     try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), False
+        date = datetime.fromisoformat(text)
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp(), False
     except ValueError:
         return None

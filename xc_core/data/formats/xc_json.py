@@ -103,16 +103,20 @@ class XCJson(Source):
     def _read(self, stem: str, *, with_targets: bool) -> Iterator[Block]:
         path = self._path[stem]
         schema = pa.schema(_TEXT + (_TARGET + _NAMES if with_targets else []))
+        timed = pa.schema([*schema, ("time", pa.string())])
         for number, raw in blocks(path, self.options):
-            table = _parse(raw, schema)
+            has_times = with_targets and b'"time"' in raw
+            table = _parse(raw, timed) if has_times else None
+            if table is None:
+                table = _parse(raw, schema)
             if table is None:
                 _explain(raw, path, number, schema)
             if path not in self._reported:
                 self._reported.add(path)
                 _report_ignored(raw, path, [*schema.names, "time"] if with_targets else schema.names)
             block = _block(table, path.name, number)
-            if with_targets and b'"time"' in raw:
-                block.times = _times(raw)
+            if has_times:
+                block.times = _texts(table) if "time" in table.column_names else _times(raw)
             yield block
 
 
@@ -139,8 +143,12 @@ def _times(raw: bytes) -> list[str]:
     """
     for kind in _TIME:
         if table := _table(raw, pa.schema([("time", kind)])):
-            return list(map(written, table["time"].to_pylist()))
+            return _texts(table)
     return [written(_object(line).get("time")) for line in raw.split(b"\n")[:-1]]
+
+
+def _texts(table: pa.Table) -> list[str]:
+    return list(map(written, table["time"].to_pylist()))
 
 
 def _parse(raw: bytes, schema: pa.Schema) -> pa.Table | None:
