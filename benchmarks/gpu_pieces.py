@@ -1,6 +1,7 @@
 """The pieces of ``make gpu-proof``: each measures one thing on a device and returns rows of the table.
 
-Losses beside the CPU's, share of the card's bf16 rate, label steps, exact search, and the rates that ``xc plan`` reads.
+Losses beside the CPU's, share of the card's bf16 rate, label steps, exact search, clusters, and the rates that ``xc
+plan`` reads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ import torch
 from benchmarks.harness import today
 from xc_core.ann import ExactIndex
 from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.cluster import balanced_clusters, cohesion, placed
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokens import TokenStore
 from xc_core.devices import CPU, Device, put
@@ -29,14 +31,18 @@ from xc_core.pretrained import locate
 from xc_core.recipes import find_recipe
 from xc_core.sampling import LabelPool
 from xc_core.seeds import generator, seed_torch
+from xc_core.shapes import F32
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
 
+T = TypeVar("T")
 RECIPES: Final = ("ngame", "unidec", "astra", "house")
 TOLERANCE: Final = 1e-3
 """Relative difference of a step's loss from the CPU's, both in fp32: sums in another order, amplified by the steps."""
 _GOAL: Final = 0.45
 """Share of the card's bf16 rate that a step of M1 should reach."""
+_CLUSTER: Final = 9
+"""Documents per cluster."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,7 @@ class Sizes:
     searched: int = 1_000_000
     queries: int = 16_384
     product: int = 8192
+    clustered: int = 300_000
 
 
 def losses(device: Device, sizes: Sizes) -> list[Row]:
@@ -293,11 +300,51 @@ def _search_seconds(device: Device, sizes: Sizes) -> float:
     return seconds_of(lambda: index.search(queries, 100), device, rounds=3)
 
 
+def clusters(device: Device, sizes: Sizes) -> list[Row]:
+    """Return the times of a copy of vectors to the device, of clusters there and of numpy's, and both cohesions.
+
+    The first clusters on the device are not timed.
+    """
+    vectors_ND = _groups(sizes.clustered, sizes.width)
+    points_ND, copied = _timed(lambda: placed(vectors_ND, device), device)
+    found, expected = (cohesion(part, *balanced_clusters(part, _CLUSTER, 0)) for part in (points_ND, vectors_ND))
+    seconds = seconds_of(lambda: balanced_clusters(points_ND, _CLUSTER, 0), device, rounds=3)
+    _, by_numpy = _timed(lambda: balanced_clusters(vectors_ND, _CLUSTER, 0), CPU)
+    what = f"clusters of {_CLUSTER}, {sizes.clustered:,} x {sizes.width}"
+    return [
+        Row(
+            f"{what}: beside the CPU's",
+            f"{seconds:.2f} s, and {copied:.2f} s to copy the vectors; CPU {by_numpy:.2f} s",
+        ),
+        Row(f"{what}: cohesion beside the CPU's", f"{found:.4f}; CPU {expected:.4f}", "within 2%"),
+    ]
+
+
+def _groups(size: int, width: int) -> F32:
+    """Return unit vectors in groups of about 100, shuffled."""
+    random = generator(0, "gpu-proof-clusters")
+    middle = random.standard_normal((size // 100 + 1, width), np.float32)
+    vectors_ND: F32 = 0.7 * random.standard_normal((size, width), np.float32)
+    vectors_ND += middle[random.integers(0, len(middle), size)]
+    vectors_ND /= np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+    return vectors_ND
+
+
+def _timed(work: Callable[[], T], device: Device) -> tuple[T, float]:
+    """Return the result of ``work`` and its seconds; waits for the device."""
+    device.wait()
+    start = time.perf_counter()
+    found = work()
+    device.wait()
+    return found, time.perf_counter() - start
+
+
 PIECES: Final[dict[str, Callable[[Device, Sizes], list[Row]]]] = {
     "losses": losses,
     "bf16": bf16_share,
     "labels": label_steps,
     "search": search_rate,
+    "clusters": clusters,
 }
 RATED: Final = ("bf16", "labels", "search")
 """Pieces that measure what ``rates`` returns."""

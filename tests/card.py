@@ -136,6 +136,9 @@ def install() -> torch.library.Library:
     made: dict[str, Callable[..., torch.Tensor]] = {
         "empty.memory_format": torch.empty,
         "empty_strided": torch.empty_strided,
+        "arange": torch.arange,  # torch would make an empty tensor and resize it, and the wrapper would stay empty
+        "arange.start": torch.arange,
+        "arange.start_step": torch.arange,
     }
     for name, make in made.items():
         library.impl(name, _on_card(make), "PrivateUse1")

@@ -28,7 +28,7 @@ from xc_core.planning.on_gpu import GPU_RATES
 
 TOY = Sizes(
     encoder="bag", documents=96, batch=16, steps=3, rows=(200, 400), width=8, pool=50, searched=300, queries=20,
-    product=64,
+    product=64, clustered=600,
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ SHOWN = {
     ("tokens", "data", "huggingface", "numpy"),
     ("encoder", "training", "pytorch", "huggingface"),
     ("embeddings", "training", "pytorch", "numpy"),
-    ("clusters", "training", "numpy"),
+    ("clusters", "training", "pytorch", "numpy"),
     ("negatives", "training", "faiss", "numpy"),
     ("classifier", "training", "pytorch"),
     ("scores", "search", "faiss", "numpy"),
@@ -57,7 +57,13 @@ def test_a_stage_of_an_experiment_has_settings_in_the_recipe_and_the_others_have
 
 
 def test_stages_that_need_an_accelerator_and_results_that_are_not_versioned() -> None:
-    assert [name for name in STAGES if STAGES[name].on_gpu] == ["encoder", "embeddings", "negatives", "classifier"]
+    assert [name for name in STAGES if STAGES[name].on_gpu] == [
+        "encoder",
+        "embeddings",
+        "clusters",
+        "negatives",
+        "classifier",
+    ]
     assert [name for name in STAGES if not STAGES[name].versioned] == ["leaderboard"]
     assert [name for name in STAGES if STAGES[name].needs_source] == ["corpus"]
 

@@ -13,18 +13,10 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from tests.arrays import unit
+from tests.cluster.points import mixture
 from tests.naive import clusters as naive
 from xc_core.cluster import balanced, balanced_clusters, cluster_sizes, cohesion
 from xc_core.errors import ConfigError
-from xc_core.shapes import F32, I64
-
-
-def mixture(seed: int, size: int, width: int, centres: int, noise: float) -> tuple[F32, I64]:
-    """Return unit vectors around random centres, and the centre of each."""
-    random = np.random.default_rng(seed)
-    own = random.permutation(np.arange(size) % centres)
-    middle = random.standard_normal((centres, width))
-    return unit(middle[own] + noise * random.standard_normal((size, width))), own
 
 
 @settings(deadline=None, max_examples=60)

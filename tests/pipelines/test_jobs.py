@@ -10,7 +10,7 @@ import pytest
 from pipelines.definitions import build
 from xc_core.chain import STAGES, Workspace
 
-ON_GPU = {"encoder", "embeddings", "negatives", "classifier"}
+ON_GPU = {"encoder", "embeddings", "clusters", "negatives", "classifier"}
 AFTER_ENCODER = {stage.name for stage in STAGES.values() if stage.scope == "experiment"} - {"encoder"}
 EXPERIMENT_CHECKS = {
     "clusters": {"cluster_balance"},

@@ -213,20 +213,39 @@ def test_texts_are_encoded_before_the_first_step_without_a_wait_but_for_their_ve
     assert_same_state(card, cpu)
 
 
-@pytest.mark.parametrize(("epoch", "copies"), [(0, 0), (1, 0), (2, 1), (3, 0)])
-def test_vectors_are_copied_from_a_card_only_if_a_refresh_reads_them(
-    epoch: int, copies: int, small: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "copies"), [("ngame", [0, 0, 0, 0]), ("unidec", [0, 1, 0, 1])])
+def test_vectors_are_copied_from_a_card_only_if_a_search_reads_them(
+    name: str, copies: list[int], small: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The order clusters before epoch 2; Theorem 1, which reads them again, is left out."""
-    task = m1("ngame", CARD, small, order={"warmup_epochs": 2, "refresh_every": 2})
-    read: list[int] = []
+    """The order clusters before epoch 2, on the card; ``unidec`` searches before epochs 1 and 3.
+
+    Theorem 1, which reads vectors too, is left out.
+    """
+    searched = {"negatives": {"refresh_every": 2}} if name == "unidec" else {}
+    task = m1(name, CARD, small, order={"warmup_epochs": 2, "refresh_every": 2}, **searched)
+    read: list[bool] = []
     bank = Bank.numpy
-    monkeypatch.setattr(Bank, "numpy", lambda self: read.append(1) or bank(self))
+    monkeypatch.setattr(Bank, "numpy", lambda self: read.append(self is task.documents) or bank(self))
     monkeypatch.setattr(EncoderTask, "_theorem_figures", lambda self, epoch, clusters: {})
     take_steps(task)
-    figures = task.start_epoch(epoch)
-    assert bool(figures) == bool(copies)
-    assert len(read) == copies
+    for epoch, expected in enumerate(copies):
+        read.clear()
+        figures = task.start_epoch(epoch)
+        assert ("clusters" in figures) == (epoch == 2)
+        assert sum(read) == expected, epoch
+    assert task.order.clusters() is not None
+
+
+def test_processes_on_cards_train_on_the_clusters_of_the_first(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards of two kinds round differently, so their clusters may differ."""
+    card, cpu = (m1("ngame", device, small, order={"warmup_epochs": 0}) for device in (CARD, CPU))
+    first = {"order": np.arange(len(card.data.rows_N))[::-1], "sizes": np.array([len(card.data.rows_N)])}
+    monkeypatch.setattr(World, "of_first", lambda self, value: first)
+    monkeypatch.setattr(EncoderTask, "_theorem_figures", lambda self, epoch, clusters: {})
+    for task in (card, cpu):
+        task.start_epoch(1)
+    assert all(np.array_equal(found, first[name]) for name, found in card.order.arrays().items())
+    assert len(cpu.order.arrays()["sizes"]) > 1, "CPUs must agree, and that is checked"
 
 
 def test_a_checkpoint_on_a_card_is_read_again(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cluster.points import COHESION, mixture, see, whole_numbers
 from tests.train.steps import DRAWN, RECIPES, TRAINED, assert_alike, m1, m4, take_steps, tiny_bert, train, unread
 from xc_core.ann import ExactIndex
 from xc_core.classifiers.storage import stochastic
+from xc_core.cluster import balanced_clusters, cohesion, on_card, placed
 from xc_core.devices import CPU, Device, fetched, num_cards, put
 from xc_core.environment import DEVICE
+from xc_core.seeds import generator
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(num_cards() == 0, reason="no GPU that torch can use")]
 TOLERANCE = 1e-4
@@ -112,3 +115,39 @@ def test_exact_search_finds_what_a_cpu_finds() -> None:
     found, expected = (ExactIndex(vectors, device).search(queries, 100) for device in (CARD, CPU))
     assert np.array_equal(found.ids_NK, expected.ids_NK)
     assert np.array_equal(found.scores_NK, expected.scores_NK)
+
+
+@pytest.mark.parametrize("seen", [1 << 15, 64])
+@pytest.mark.parametrize("copied", [1 << 28, 1 << 10])
+def test_clusters_are_those_of_a_cpu_if_sums_are_exact(copied: int, seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(monkeypatch, seen)
+    monkeypatch.setattr(on_card, "_COPIED", copied)
+    vectors = whole_numbers(2048, 3)
+    expected, sizes = balanced_clusters(vectors, 4, 5)
+    points = placed(vectors)
+    assert isinstance(points, torch.Tensor)
+    assert points.device == CARD.torch
+    with unread():
+        order, finite = on_card._sorted(points, sizes, generator(5, "clusters"))
+    assert finite
+    assert np.array_equal(order.cpu().numpy(), expected)
+
+
+def test_clusters_are_as_near_as_those_of_a_cpu_and_take_the_memory_that_is_expected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On 70,000 points the first two levels are split by samples."""
+    monkeypatch.setattr(on_card, "_COPIED", 1 << 22)
+    vectors, _ = mixture(0, 70_000, 64, 3000, 0.7)
+    expected = cohesion(vectors, *balanced_clusters(vectors, 9, 0))
+    points = placed(vectors)
+    torch.cuda.reset_peak_memory_stats(CARD.torch)
+    before = torch.cuda.memory_allocated(CARD.torch)
+    order, sizes = balanced_clusters(points, 9, 0)
+    needed = torch.cuda.max_memory_allocated(CARD.torch) - before
+    assert needed <= on_card.memory_on_card(*vectors.shape, copied=False)
+    assert np.array_equal(order, balanced_clusters(points, 9, 0)[0]), "the same again"
+    assert sorted(order.tolist()) == list(range(70_000))
+    assert sizes.max() - sizes.min() <= 1
+    assert cohesion(points, order, sizes) == pytest.approx(expected, rel=COHESION)
+    assert cohesion(points, order, sizes) == pytest.approx(cohesion(vectors, order, sizes), rel=1e-4)

@@ -95,8 +95,10 @@ _ALL: Final = (
         scope="experiment",
         deps=("corpus", "embeddings"),
         group="training",
+        kinds=("pytorch", "numpy"),
         does="Groups similar train and validation documents into clusters of equal size. A mini-batch of whole "
         "clusters gives the training of the classifier hard negatives.",
+        on_gpu=True,
     ),
     Stage(
         name="negatives",

@@ -2,7 +2,7 @@
 
 The tree is built level by level. The nodes of a level have about the same size, and as many as fit into the cache are
 split together. 2-means uses all points of a node; if there are more than SEEN, it uses a sample, whose direction then
-splits them all. Cost O(N D log(N / C)), NGAME appendix C.
+splits them all. Cost O(N D log(N / C)), NGAME appendix C. ``on_card`` does the same on a GPU.
 """
 
 from __future__ import annotations
@@ -11,49 +11,36 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from torch import Tensor
 
+from xc_core.cluster.on_card import ordered
+from xc_core.cluster.tree import ROUNDS, SEEN, cluster_sizes, levels, not_finite
 from xc_core.errors import ConfigError
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I64, Bool, spans
 
-SEEN: Final = 1 << 15
-"""Points of a node, at most, that 2-means uses: many times the width of a vector, so the direction is accurate."""
-ROUNDS: Final = 16
-"""Rounds of 2-means, at most; on title embeddings small nodes need 3, those above 256 points 10 to 12."""
 _TOGETHER: Final = 1024
 """Points of the nodes that are split together: 1024 x 384 x 4 bytes = 1.5 MB stay in the cache in all rounds."""
 
 
-def cluster_sizes(num_points: int, target: int) -> I64:
-    """Return the sizes of ceil(N / C) clusters; each is the mean size, rounded down or up."""
-    count = -(-num_points // target)
-    return np.full(count, num_points // count, np.int64) + (np.arange(count) < num_points % count)
-
-
-def balanced_clusters(vectors_ND: F32, target: int, seed: int) -> tuple[I64, I64]:
+def balanced_clusters(vectors_ND: F32 | Tensor, target: int, seed: int) -> tuple[I64, I64]:
     """Return (order_N, sizes): the rows in an order such that cluster j is the j-th run, of ``sizes[j]`` rows.
 
     Neighbouring runs come from neighbouring leaves of the tree, so several consecutive clusters are a larger cluster.
-    The same vectors, target and seed give the same result. Raises ConfigError for a target below 1 and for vectors
-    that are not finite.
+    Vectors in a tensor are clustered on its device (``placed`` in ``on_card``). The same vectors, target, seed and
+    device give the same result. Raises ConfigError for a target below 1 and for vectors that are not finite.
     """
     if target < 1:
         raise ConfigError(f"cluster size {target}", expected="at least 1", do="raise it")
-    size = len(vectors_ND)
-    if size == 0:
+    if not len(vectors_ND):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    sizes = cluster_sizes(size, target)
-    order = np.arange(size, dtype=np.int64)
-    edges = np.concatenate([[0], np.cumsum(sizes)])
-    random = generator(seed, "clusters")
-    first, last = np.array([0]), np.array([len(sizes)])
-    while len(first):
-        middle = first + (last - first) // 2
-        for nodes in _node_groups(edges[last] - edges[first]):
-            _split(order, vectors_ND, edges[first[nodes]], edges[middle[nodes]], edges[last[nodes]], random)
-        first, last = np.stack([first, middle], 1).ravel(), np.stack([middle, last], 1).ravel()
-        unfinished = last - first > 1
-        first, last = first[unfinished], last[unfinished]
+    sizes, random = cluster_sizes(len(vectors_ND), target), generator(seed, "clusters")
+    if isinstance(vectors_ND, Tensor):
+        return ordered(vectors_ND, sizes, random), sizes
+    order = np.arange(len(vectors_ND), dtype=np.int64)
+    for begin, middle, end in levels(sizes):
+        for nodes in _node_groups(end - begin):
+            _split(order, vectors_ND, begin[nodes], middle[nodes], end[nodes], random)
     return order, sizes
 
 
@@ -139,5 +126,5 @@ def _two_means(points_JMD: F32, counts_J: I64, left_J: I64, random: np.random.Ge
         directions[live] = np.matmul(weight[:, None, :], points)[:, 0]
         was_left = is_left
     if not np.isfinite(directions).all():
-        raise ConfigError("vectors that are not finite", expected="finite numbers", do="check the training run")
+        raise not_finite()
     return directions

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from torch import Tensor
 
+from xc_core.cluster.on_card import squares
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.seeds import generator
 from xc_core.shapes import F32, I32, I64, Bool, Vectors, spans
@@ -18,7 +20,7 @@ _WIDE: Final = 1 << 17
 """Documents or labels whose cosines with these are in memory at the same time: 32 x 131,072 x 4 bytes = 17 MB."""
 
 
-def cohesion(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
+def cohesion(vectors_ND: F32 | Tensor, order_N: I64, sizes: I64) -> float:
     """Return the mean cosine over all pairs in the same cluster (unit vectors); nan if no cluster has two points.
 
     Computed from |sum of a cluster|^2 = n + the sum of the cosines of its ordered pairs.
@@ -26,14 +28,22 @@ def cohesion(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
     pairs = float((sizes * (sizes - 1)).sum())
     if not pairs:
         return float("nan")
+    squared = (
+        squares(vectors_ND, order_N, sizes) if isinstance(vectors_ND, Tensor) else _squares(vectors_ND, order_N, sizes)
+    )
+    return (squared - len(order_N)) / pairs
+
+
+def _squares(vectors_ND: F32, order_N: I64, sizes: I64) -> float:
+    """Return the sum of |sum of a cluster|^2 over all clusters."""
     starts = np.cumsum(sizes) - sizes
-    squares = 0.0
+    total = 0.0
     for clusters in np.array_split(np.arange(len(sizes)), min(len(order_N) // _ROWS_AT_ONCE + 1, len(sizes))):
         first = starts[clusters]
         rows = order_N[first[0] : first[-1] + sizes[clusters[-1]]]
         sums = np.add.reduceat(vectors_ND[rows], first - first[0], axis=0)
-        squares += float(np.einsum("jd,jd->", sums, sums, dtype=np.float64))
-    return (squares - len(order_N)) / pairs
+        total += float(np.einsum("jd,jd->", sums, sums, dtype=np.float64))
+    return total
 
 
 @dataclass(frozen=True)

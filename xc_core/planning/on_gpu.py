@@ -58,7 +58,7 @@ def on_gpu(
         )
     case = Case(subject.recipe, subject.world, rates.width, processes)
     seconds = _seconds(case, recorded)
-    seconds["encoder"] += Estimator(subject.recipe, rates).refresh(case)  # clusters are made on the CPU
+    seconds["encoder"] += Estimator(subject.recipe, rates).refresh(case)  # clusters as on a CPU: no card has timed them
     cpu_costs = planned.costs_of(subject, rates, processes)
     costs = [replace(cost, seconds=seconds.get(cost.stage, cost.seconds)) for cost in cpu_costs]
     note = f"{name}: {recorded['device']}, rates of {recorded['date']}; memory is that of the process, not of the card"

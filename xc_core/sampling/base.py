@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError
@@ -67,8 +68,11 @@ class BatchOrder(Protocol):
     def batches(self, epoch: int) -> list[I64]:
         """Return the batches of ``epoch``: each position is in exactly one. Same state and seed, same batches."""
 
-    def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
-        """Adapt to the documents' vectors if due; return figures to log (empty if nothing was done)."""
+    def refresh(self, epoch: int, vectors_ND: F32 | Tensor) -> dict[str, float]:
+        """Adapt to the documents' vectors if due; return figures to log (empty if nothing was done).
+
+        Vectors in a tensor of a card stay there.
+        """
 
     def clusters(self) -> tuple[I64, I64] | None:
         """Return the present clusters as (order, sizes); None if batches are not made of clusters."""
@@ -99,10 +103,6 @@ class Order(Part):
     def due(self, epoch: int) -> bool:
         """Return True if the order adapts to vectors before ``epoch``."""
         return False
-
-    def reads(self, epoch: int) -> bool:
-        """Return False if the refresh before ``epoch`` reads no vectors, so that none need be copied from a card."""
-        return self.adapts
 
     def shortened(self, epochs: float) -> dict[str, Any]:
         """Return changes for fewer ``epochs``, such that the order adapts before the last one at the latest."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from xc_core.cluster import balanced_clusters, cohesion
+from xc_core.cluster import balanced_clusters, cohesion, placed
 from xc_core.errors import ConfigError
 from xc_core.params import at_least
 from xc_core.sampling.base import ORDERS, BatchOrder, Documents, Order, falls_due
@@ -35,7 +36,7 @@ class Random(Order):
 class FixedOrder:
     """Base of orders that do not adapt; they have no state."""
 
-    def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
+    def refresh(self, epoch: int, vectors_ND: F32 | Tensor) -> dict[str, float]:
         """Do nothing."""
         return {}
 
@@ -104,10 +105,6 @@ class Clustered(Order):
         """Return True if documents are clustered before ``epoch``."""
         return falls_due(epoch, self.warmup_epochs, self.refresh_every)
 
-    def reads(self, epoch: int) -> bool:
-        """Return True if documents are clustered before ``epoch``."""
-        return self.due(epoch)
-
     def shortened(self, epochs: float) -> dict[str, Any]:
         """Return changes for fewer ``epochs``, such that the first clustering is before the last one at the latest."""
         last = math.ceil(epochs) - 1  # vectors to cluster come from the first epoch
@@ -135,16 +132,16 @@ class ClusteredOrder:
             return RandomOrder(self.settings.batch_size, self.size, self.seed).batches(epoch)
         return cluster_batches((self.order_N, self.sizes), self.settings.batch_size, epoch, self.seed)
 
-    def refresh(self, epoch: int, vectors_ND: F32) -> dict[str, float]:
+    def refresh(self, epoch: int, vectors_ND: F32 | Tensor) -> dict[str, float]:
         """Cluster the vectors if due; return cluster size, number of clusters and cohesion."""
         if not self.settings.due(epoch):
             return {}
-        target = self.settings.size_at(epoch)
-        self.order_N, self.sizes = balanced_clusters(vectors_ND, target, derive(self.seed, "refresh", epoch))
+        target, points_ND = self.settings.size_at(epoch), placed(vectors_ND)
+        self.order_N, self.sizes = balanced_clusters(points_ND, target, derive(self.seed, "refresh", epoch))
         return {
             "cluster_size": float(target),
             "clusters": float(len(self.sizes)),
-            "cohesion": cohesion(vectors_ND, self.order_N, self.sizes),
+            "cohesion": cohesion(points_ND, self.order_N, self.sizes),
         }
 
     def clusters(self) -> tuple[I64, I64] | None:

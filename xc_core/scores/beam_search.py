@@ -28,8 +28,9 @@ _MARGINS_AT_ONCE: Final = 4_000_000
 _PAIR_BYTES: Final = 48
 """Bytes of a pair while it is looked up: its place in the text, its row of weights and what finds it, 8 each; in a
 term of the tree also its place among those found, its row and its value."""
-_MARGIN_BYTES: Final = 12
-"""Bytes of a margin while it is computed: position and value of the sparse product, and the dense one."""
+_MARGIN_BYTES: Final = 16
+"""Bytes of a margin while it is computed: position and value of the sparse product, the dense one, and its copy in the
+order of searches."""
 
 
 def search_bytes(terms: float, nodes: int, width: int) -> tuple[float, float]:
@@ -38,8 +39,8 @@ def search_bytes(terms: float, nodes: int, width: int) -> tuple[float, float]:
     A search of a text is at ``nodes`` nodes, in all trees, of which one has ``width`` children at most.
     """
     text = nodes * (_PAIR_BYTES * (1 + terms) + _MARGIN_BYTES * width)
-    most = min(_TEXTS_AT_ONCE * text, _PAIR_BYTES * _PAIRS_AT_ONCE + _MARGIN_BYTES * _MARGINS_AT_ONCE)
-    return text, torch.get_num_threads() * most
+    at_once = min(_TEXTS_AT_ONCE, _PAIRS_AT_ONCE // (nodes * (1 + terms)), _MARGINS_AT_ONCE // (nodes * width))
+    return text, torch.get_num_threads() * max(at_once, 1) * text
 
 
 def shortlist(forest: Forest, terms_NT: Any, *, beam: int, k: int) -> Shortlist:

@@ -32,6 +32,9 @@ _KEPT: Final = 0.5
 """The same, as a share of the document's terms: of short texts most weights are above the threshold (measured)."""
 _LEAF: Final = 100
 """Labels of a node below which omikuji does not divide it."""
+_LARGEST_LEAF: Final = 0.04
+"""Share of the labels in the largest leaf of the last of three levels, which omikuji does not divide whatever its size
+(measured: 0.03 to 0.05)."""
 _NARROWER: Final = 10
 """A node has so many times fewer labels than the one above it, if it is one of the larger ones (a guess)."""
 
@@ -78,7 +81,7 @@ class TreeSize:
         """Return what the trees take."""
         arrays = _WEIGHT_BYTES * self._weights
         kept = _ENTRY_BYTES * self._entries + _NAME_BYTES * self._terms
-        per_text, most = search_bytes(self._document_terms, self.trees * self.beam, min(self.size.labels, self._width))
+        per_text, most = search_bytes(self._document_terms, self.trees * self.beam, self._width)
         return Footprint(
             held=arrays + (_NAME_BYTES + _COLUMN_BYTES) * self._terms,
             written=_WEIGHT_FILE_BYTES * self._weights,
@@ -125,8 +128,8 @@ class TreeSize:
 
     @property
     def _width(self) -> int:
-        """Children of a node, at most."""
-        return 2 * max(self.clusters, _LEAF)
+        """Children of the node that has most of them: a search computes as many margins at each node of its beam."""
+        return max(min(max(self.clusters, _LEAF, math.ceil(_LARGEST_LEAF * self.size.labels)), self.size.labels), 1)
 
     @property
     def _document_terms(self) -> float:

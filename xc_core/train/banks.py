@@ -50,6 +50,10 @@ class Bank:
         if self.kept:
             self.rows_ND[put(rows_B, self.rows_ND.device)] = vectors_BD.to(self.rows_ND.device)
 
+    def stored(self) -> F32 | Tensor:
+        """Return all vectors where they are, without a copy: an array on a CPU, a tensor on a card."""
+        return self.numpy() if self.rows_ND.is_cpu else self.rows_ND
+
     def numpy(self) -> F32:
         """Return all vectors: the same memory on a CPU, a copy of a bank on a card."""
         vectors_ND: F32 = self.rows_ND.cpu().numpy()

@@ -120,10 +120,12 @@ class EncoderTask:
         """Cluster documents and search hard negatives if due; measure Theorem 1 on new clusters."""
         if epoch == 0:
             self._initialise()
-        reads_vectors = self.settings.order.reads(epoch) or self.settings.negatives.reads(epoch)
-        vectors_ND = self.documents.numpy() if reads_vectors else np.empty((0, self.encoder.width), np.float32)
+        searches = self.settings.negatives.reads(epoch)
+        vectors_ND = self.documents.numpy() if searches else np.empty((0, self.encoder.width), np.float32)
         mined = self.negatives.refresh(epoch, vectors_ND, self.vectors)
-        figures = self.order.refresh(epoch, vectors_ND)
+        figures = self.order.refresh(epoch, self.documents.stored())
+        if figures and not self.documents.rows_ND.is_cpu:
+            self.order.load(self.world.of_first(self.order.arrays()))  # cards of another kind round otherwise
         check_draws(self.world, self.order, self.negatives, epoch)
         clusters = self.order.clusters()
         if figures and clusters is not None and self.head.reads_texts:
