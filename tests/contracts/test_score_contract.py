@@ -222,8 +222,10 @@ def test_the_cost_is_a_finite_number_of_seconds(name: str, sizes: tuple[int, ...
 
 
 def test_a_footprint_grows_with_the_data(name: str) -> None:
+    """But for ``most``: a search in blocks has a bound, and takes somewhat less if a few wide nodes fill a block."""
     small, large = (part(name).footprint(Size(n, n // 10, 2.0 * n, 384, 100, 20)) for n in (1_000, 10_000_000))
-    ours, theirs = (astuple(replace(one, cells=())) for one in (small, large))
+    ours, theirs = (astuple(replace(one, cells=(), most=0.0)) for one in (small, large))
+    assert large.most >= 0.8 * small.most >= 0
     assert all(value >= 0 for value in ours[:-1])
     assert all(few <= many for few, many in zip(ours, theirs, strict=True))
     assert sum(small.cells) <= sum(large.cells)
