@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from benchmarks import gpu_pieces, gpu_proof
 from benchmarks.gpu_pieces import Row, Sizes
-from tests.card import CARD
+from tests.card import CARD, CardTensor
 from xc_core.chain import Workspace
 from xc_core.classifiers import LabelTable
 from xc_core.devices import CPU, Device, num_cards
@@ -47,6 +47,30 @@ def test_a_piece_fills_its_rows_on_a_cpu(name: str) -> None:
 @pytest.mark.parametrize("name", gpu_pieces.PIECES)
 def test_a_piece_fills_its_rows_on_a_card(name: str) -> None:
     assert_rows(name, CARD)
+
+
+@pytest.mark.usefixtures("fake_card")
+def test_clusters_of_a_card_are_beside_those_of_the_cpu_which_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, list[bool]] = {"balanced_clusters": [], "cohesion": []}
+    for name, on_card in calls.items():
+        work = getattr(gpu_pieces, name)
+        monkeypatch.setattr(
+            gpu_pieces,
+            name,
+            lambda points, *rest, work=work, on_card=on_card: (
+                on_card.append(isinstance(points, CardTensor)) or work(points, *rest)
+            ),
+        )
+    gpu_pieces.clusters(CARD, TOY)
+    assert calls["balanced_clusters"].count(False) == 1
+    assert sorted(calls["cohesion"]) == [False, True]
+
+
+@pytest.mark.usefixtures("fake_card")
+def test_clusters_that_a_card_has_no_room_for_are_not_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "keeps", lambda device, size: False)
+    (row,) = gpu_pieces.clusters(CARD, TOY)
+    assert row.found.startswith("not measured")
 
 
 @pytest.mark.usefixtures("fake_card")

@@ -67,7 +67,7 @@ def test_clusters_without_gaps_are_as_near_as_those_of_numpy(
 
 
 @pytest.mark.parametrize("seen", [1 << 15, 64])
-@pytest.mark.parametrize("copied", [1 << 28, 1 << 10, 1])
+@pytest.mark.parametrize("copied", [1 << 28, 1 << 10, 1 << 4])
 @pytest.mark.parametrize("device", ["cpu", "card"])
 def test_the_order_is_that_of_numpy_if_sums_are_exact(
     device: str, copied: int, seen: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -75,7 +75,7 @@ def test_the_order_is_that_of_numpy_if_sums_are_exact(
     """Draws, ties, samples of large nodes, and points that are copied together; nothing waits for the card."""
     see(monkeypatch, seen)
     monkeypatch.setattr(on_card, "_COPIED", copied)
-    vectors = whole_numbers(2048, 3)
+    vectors = whole_numbers(512, 3)
     expected, sizes = balanced_clusters(vectors, 4, 5)
     if device == "cpu":
         found = by_torch(vectors, 4, 5)[0]
@@ -141,6 +141,31 @@ def test_vectors_that_are_not_finite_are_refused(value: float, size: int, target
         by_torch(vectors, target)
 
 
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("target", [52, 206])
+def test_vectors_that_are_not_finite_are_refused_if_no_sample_has_them(
+    target: int, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a padded node they came after its padding: clusters had a point twice, and lacked another."""
+    see(monkeypatch, 16)
+    vectors = mixture(10, 206, 4, 5, 1.0)[0]
+    assert sorted(balanced_clusters(make(vectors), target, 0)[0].tolist()) == list(range(206))
+    vectors[[17, 40], 1] = np.nan
+    with pytest.raises(ConfigError, match="not finite"):
+        balanced_clusters(make(vectors), target, 0)
+
+
+@pytest.mark.parametrize("seen", [1 << 15, 16])
+@pytest.mark.parametrize(("size", "target"), [(103, 21), (206, 52), (61, 7)])
+def test_the_order_of_few_points_is_that_of_numpy(
+    size: int, target: int, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padded nodes, and halves of unequal size; few points are so far apart that rounding moves none."""
+    see(monkeypatch, seen)
+    vectors, _ = mixture(4, size, 6, 9, 0.7)
+    assert np.array_equal(by_torch(vectors, target)[0], balanced_clusters(vectors, target, 0)[0])
+
+
 @pytest.mark.parametrize("copied", [1 << 28, 64])
 @pytest.mark.parametrize("device", ["cpu", "card"])
 def test_cohesion_is_that_of_numpy(
@@ -171,16 +196,20 @@ class Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.parametrize("target", [9, 5000])
 @pytest.mark.parametrize("seen", [1 << 15, 512])
-def test_no_operation_copies_all_vectors(seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_operation_copies_all_vectors(seen: int, target: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """10 million vectors of 384 numbers are 15 GB: a card may hold them once, but not twice."""
     monkeypatch.setattr(on_card, "SEEN", seen)
     monkeypatch.setattr(on_card, "_COPIED", 512 * 64)
     vectors = torch.from_numpy(mixture(2, 5000, 64, 20, 0.5)[0])
     with Largest() as largest:
-        order, sizes = balanced_clusters(vectors, 9, 0)
-        cohesion(vectors, order, sizes)
+        order, sizes = balanced_clusters(vectors, target, 0)
     assert largest.size <= (4 * 512 * 64 if seen == 512 else vectors.nbytes)  # a node that is seen whole is copied
+    with Largest() as largest:
+        found = cohesion(vectors, order, sizes)
+    assert largest.size <= 4 * 512 * 64
+    assert found == pytest.approx(cohesion(vectors.numpy(), order, sizes), rel=1e-4)
 
 
 def test_memory_on_a_card_is_that_of_the_vectors_once_of_some_points_and_of_places() -> None:

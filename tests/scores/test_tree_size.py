@@ -20,6 +20,7 @@ from tests import forks
 from xc_core.data.labels import LabelMatrix
 from xc_core.recipes import RECIPES
 from xc_core.scores import ScoreData, Size
+from xc_core.scores.beam_search import search_bytes
 from xc_core.scores.lexical import LabelTrees
 from xc_core.scores.terms import Terms
 
@@ -154,6 +155,11 @@ def test_a_search_of_trees_with_large_leaves_takes_the_bytes_that_were_found(
     planned = WORDS.footprint(Size(documents, labels, pairs, 64, chars, label_chars))
     assert planned.searching(300) / 1e6 == pytest.approx(found, rel=0.15)
     assert planned.searching(1500) / 1e6 == pytest.approx(found, rel=0.15)
+
+
+def test_a_text_that_is_larger_than_a_block_is_searched_alone(threads_of_one: None) -> None:
+    text, most = search_bytes(terms=10, nodes=30, width=1_000_000)
+    assert most == text > 0
 
 
 @pytest.fixture

@@ -240,7 +240,9 @@ def test_processes_on_cards_train_on_the_clusters_of_the_first(small: Any, monke
     """Cards of two kinds round differently, so their clusters may differ."""
     card, cpu = (m1("ngame", device, small, order={"warmup_epochs": 0}) for device in (CARD, CPU))
     first = {"order": np.arange(len(card.data.rows_N))[::-1], "sizes": np.array([len(card.data.rows_N)])}
+    card.world = World(1, 2)
     monkeypatch.setattr(World, "of_first", lambda self, value: first)
+    monkeypatch.setattr(World, "everyone", lambda self, value: [value] * self.size)
     monkeypatch.setattr(EncoderTask, "_theorem_figures", lambda self, epoch, clusters: {})
     for task in (card, cpu):
         task.start_epoch(1)

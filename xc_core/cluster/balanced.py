@@ -60,6 +60,8 @@ def _split(order: I64, vectors_ND: F32, begin_J: I64, middle_J: I64, end_J: I64,
         direction = _two_means(vectors_ND[rows[sample]][None], np.array([SEEN]), share, random)[0]
         blocks = (vectors_ND[rows[start : start + SEEN]] for start in range(0, width, SEEN))
         scores = np.concatenate([_projections(block[None], direction[None])[0] for block in blocks])
+        if not np.isfinite(scores).all():  # a point that the sample does not have
+            raise not_finite()
         order[begin_J[0] : end_J[0]] = rows[np.argsort(scores, kind="stable")]
         return
     places = begin_J[:, None] + np.minimum(np.arange(width), counts[:, None] - 1)

@@ -7,6 +7,7 @@ of the nodes that are split together are copied. Tensors of the processor work t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -75,7 +76,7 @@ def ordered(vectors_ND: Tensor, sizes: I64, random: np.random.Generator) -> I64:
 
 
 def _sorted(vectors_ND: Tensor, sizes: I64, random: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return the order, and whether all directions were finite, both on the device; nothing is waited for."""
+    """Return the order, and whether all projections were finite, both on the device; nothing is waited for."""
     (size, width), device = vectors_ND.shape, vectors_ND.device
     order = torch.arange(size + 1, device=device)  # the last place takes what is written for padding
     finite = torch.ones((), dtype=torch.bool, device=device)
@@ -94,7 +95,7 @@ def _together(points: int, width: int) -> int:
 def _split(
     order: Tensor, vectors_ND: Tensor, begin_J: I64, middle_J: I64, end_J: I64, random: np.random.Generator
 ) -> Tensor:
-    """Sort the points of each node in ``order`` along the node's direction; return whether directions are finite."""
+    """Sort the points of each node in ``order`` along the node's direction; return whether projections are finite."""
     counts_J, left_J, device = end_J - begin_J, middle_J - begin_J, order.device
     width = int(counts_J.max())
     begin_J1, counts_J1 = (put(part, device)[:, None] for part in (begin_J, counts_J))
@@ -107,10 +108,11 @@ def _split(
         seen_JS = rows_JM.gather(1, put(sample_JS, device))
     share_J = np.where(large, np.clip(left_J * SEEN // counts_J, 1, SEEN - 1), left_J)
     directions_JD = _two_means(vectors_ND[seen_JS], np.minimum(counts_J, SEEN), share_J, start_J)
-    ranked_JM = _ranked(_projections(vectors_ND, rows_JM, directions_JD), real_JM)
+    scores_JM = _projections(vectors_ND, rows_JM, directions_JD)
+    ranked_JM = _ranked(scores_JM, real_JM)
     targets_JM = (begin_J1 + place_M).masked_fill(~real_JM, len(order) - 1)
     order.scatter_(0, targets_JM.view(-1), rows_JM.gather(1, ranked_JM).view(-1))
-    return directions_JD.isfinite().all()
+    return scores_JM.isfinite().all()  # a point that no sample has is not in a direction
 
 
 def _drawn(counts_J: I64, random: np.random.Generator) -> tuple[I64 | None, I64]:
@@ -166,12 +168,17 @@ def _ranked(scores_JM: Tensor, real_JM: Tensor) -> Tensor:
 
 def _projections(vectors_ND: Tensor, rows_JM: Tensor, directions_JD: Tensor) -> Tensor:
     """Return each point's projection on its node's direction (J x M), on some points of all nodes at a time."""
-    nodes, width = rows_JM.shape
     parts = [
         torch.bmm(vectors_ND[rows_JM[:, columns]], directions_JD[:, :, None])[:, :, 0]
-        for columns in spans(width, max(_COPIED // max(nodes * vectors_ND.shape[1], 1), 1))
+        for columns in _columns(rows_JM, vectors_ND)
     ]
     return torch.cat(parts, 1)
+
+
+def _columns(rows_JM: Tensor, vectors_ND: Tensor) -> Iterator[slice]:
+    """Yield parts of the columns: so many points of all nodes are copied together."""
+    nodes, width = rows_JM.shape
+    return spans(width, max(_COPIED // max(nodes * vectors_ND.shape[1], 1), 1))
 
 
 def squares(vectors_ND: Tensor, order_N: I64, sizes: I64) -> float:
@@ -182,7 +189,10 @@ def squares(vectors_ND: Tensor, order_N: I64, sizes: I64) -> float:
     total = torch.zeros((), dtype=torch.float64, device=device)
     for clusters in spans(len(sizes), _together(largest, vectors_ND.shape[1])):
         starts_J1, sizes_J1 = (put(part[clusters], device)[:, None] for part in (starts, sizes))
-        points_JMD = vectors_ND[order[starts_J1 + torch.minimum(place_M, sizes_J1 - 1)]]
-        real_JM = (place_M < sizes_J1).to(points_JMD.dtype)
-        total += torch.bmm(real_JM[:, None, :], points_JMD).double().square().sum()
+        rows_JM = order[starts_J1 + torch.minimum(place_M, sizes_J1 - 1)]
+        real_JM = (place_M < sizes_J1).to(vectors_ND.dtype)
+        sums_JD = vectors_ND.new_zeros((len(rows_JM), vectors_ND.shape[1]))
+        for columns in _columns(rows_JM, vectors_ND):
+            sums_JD += torch.bmm(real_JM[:, None, columns], vectors_ND[rows_JM[:, columns]])[:, 0]
+        total += sums_JD.double().square().sum()
     return float(total)
