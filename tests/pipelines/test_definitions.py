@@ -59,7 +59,7 @@ def test_selection_strings_parse() -> None:
     """With the antlr that dvc's stable hydra brings this dies of a TypeError while all else seems well."""
     selection = dg.AssetSelection.from_string('group:"training" and kind:"pytorch"')
     keys = selection.resolve(ASSETS)
-    assert {key.to_user_string() for key in keys} == {"encoder", "embeddings", "classifier"}
+    assert {key.to_user_string() for key in keys} == {"encoder", "embeddings", "clusters", "classifier"}
 
 
 def test_checks_jobs_sensors_and_schedules_have_a_description(tmp_path: Path) -> None:
