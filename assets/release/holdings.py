@@ -63,7 +63,7 @@ def lost_text(client: Any, place: str, deleted: Sequence[Registered], others: Se
     """
     sources, used = {other.source for other in others}, {other.run_id for other in others}
     places = {one.place for one in deleted if one.place and one.version.source not in sources}
-    folders = [folder for folder in map(local_folder, places) if folder is not None and folder.exists()]
+    folders = [folder for folder in map(local_folder, places) if folder is not None and size_of(folder)]  # not gone
     packed = folders + [place for place in places if local_folder(place) is None]
     size = f" ({sum(map(size_of, folders)) / 1e6:,.1f} MB)" if folders else ""
     runs = sum(_is_active(client, run) for run in {one.version.run_id for one in deleted} - used)
