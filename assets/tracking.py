@@ -18,7 +18,7 @@ from assets import database, links
 from assets.mlflow_errors import answering, check_drivers
 from assets.mlflow_internals import limit_tries
 from assets.settings import given_addresses, given_artifacts, is_server, local_folder
-from assets.waiting import first_contact
+from assets.waiting import RETRIES, first_contact
 from xc_core.chain import Workspace
 from xc_core.chain.registry import STAGES
 from xc_core.data.corpus import Corpus
@@ -94,7 +94,7 @@ def _first_connection(*addresses: str, lock: Path) -> Iterator[None]:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _RETRIES)
+    os.environ.setdefault(RETRIES, _RETRIES)
     if not all(map(is_server, filter(None, addresses))):
         limit_tries(_DATABASE_TRIES)
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the address with its login

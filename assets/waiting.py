@@ -14,6 +14,7 @@ from xc_core.progress import report
 from xc_core.sqlite import lockers, sqlite_file
 
 TIMEOUT: Final = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+RETRIES: Final = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 _SECONDS: Final = "20"
 """For each try of the first request. MLflow's 120 are for later ones, such as the copy of a large file."""
 _QUIET_SECONDS: Final = 5.0
@@ -42,6 +43,18 @@ def first_contact(uri: str) -> Iterator[None]:
         waiting.cancel()
         if not set_by_user:
             os.environ.pop(TIMEOUT, None)
+
+
+@contextmanager
+def without_retries() -> Iterator[None]:
+    """Send each request in the block once, unless the user has set retries: a command can do without its answer."""
+    set_by_user = RETRIES in os.environ
+    os.environ.setdefault(RETRIES, "0")
+    try:
+        yield
+    finally:
+        if not set_by_user:
+            os.environ.pop(RETRIES, None)
 
 
 def _report(uri: str) -> None:

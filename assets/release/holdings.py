@@ -13,6 +13,7 @@ from assets.release.aliases import CHAMPION
 from assets.release.client import client_of
 from assets.release.versions import model_name
 from assets.settings import local_folder, mlflow_settings
+from assets.waiting import without_retries
 from xc_core.chain import Workspace
 from xc_core.errors import XCError, bare
 from xc_core.lifecycle.delete import size_of
@@ -42,7 +43,7 @@ def kept_text(workspace: Workspace, dataset: str, recipes: Sequence[str]) -> str
         return ""
     name, place = model_name(dataset), f"MLflow at {settings.shown}"
     try:
-        with client_of(workspace, reads=True, logs=False) as client:
+        with without_retries(), client_of(workspace, reads=True, logs=False) as client:
             found = client.search_model_versions(f"name = '{name}'")
             aliases = client.get_registered_model(name).aliases if found else {}
             numbers = sorted(int(version.version) for version in found if _is_of(version.tags.get("recipe"), recipes))
@@ -61,8 +62,9 @@ def lost_text(client: Any, place: str, deleted: Sequence[Registered], others: Se
     What one of the ``others``, which stay, needs too is not deleted. Without others the registered model is deleted.
     """
     sources, used = {other.source for other in others}, {other.run_id for other in others}
-    packed = {one.place for one in deleted if one.place and one.version.source not in sources}
-    folders = [folder for folder in map(local_folder, packed) if folder is not None]
+    places = {one.place for one in deleted if one.place and one.version.source not in sources}
+    folders = [folder for folder in map(local_folder, places) if folder is not None and size_of(folder)]  # not gone
+    packed = folders + [place for place in places if local_folder(place) is None]
     size = f" ({sum(map(size_of, folders)) / 1e6:,.1f} MB)" if folders else ""
     runs = sum(_is_active(client, run) for run in {one.version.run_id for one in deleted} - used)
     parts = [f"{counted(len(packed), 'packed model')}{size}"] if packed else []

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import os
+import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ from assets.release import candidate, deleting, holdings
 from assets.release.best import BEST
 from assets.settings import local_folder
 from assets.tracking import connect
+from assets.waiting import RETRIES
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core import leftovers
@@ -41,6 +46,7 @@ OTHERS = ("data/toys/ngame/model/f", "data/toy/raw/f", "data/toy/other/f", ".xc/
           ".xc/budget/toy-0123456789abcdef.json", ".xc/budget/toy-s-0123456789abcdef.json")  # fmt: skip
 OWN = ("data/toy/ngame/model/f", ".xc/run/encoder@toy_ngame/f", ".xc/cost/model@toy_ngame/f",
        ".xc/drift/toy/ngame.json", ".xc/reports/toy/ngame.html")  # fmt: skip
+ALL_THREE = ("--version", 1, "--version", 2, "--version", 3)
 
 
 @pytest.fixture
@@ -370,10 +376,13 @@ def test_what_goes_from_mlflow_with_versions_is_counted_first(xc: Xc, store: Sto
     assert f"\nwith it, {place}1 packed model (1.2 MB)\n" in xc(*asked, "--version", 1).out
     assert f"\nwith them, {place}1 packed model (1.2 MB), 1 run\n" in xc(*asked, "--version", 1, "--version", 3).out
     store.client.delete_run(run)
-    every = xc(*asked, *(x for number in (1, 2, 3) for x in ("--version", number))).out
+    every = xc(*asked, *ALL_THREE).out
     all_of_it = "2 packed models (1.2 MB), 1 run, the registered model xc-counted, which has no other version"
     assert f"\nwith them, {place}{all_of_it}\n" in every
     assert (first.exists(), second.exists()) == (True, True)
+    shutil.rmtree(first)  # as a killed command leaves it
+    assert f"\nwith them, {place}1 packed model (0.0 MB), 1 run, the registered model" in xc(*asked, *ALL_THREE).out
+    assert " in MLflow at " not in xc(*asked, "--version", 1).out
 
 
 def test_what_mlflow_keeps_of_a_dataset_or_an_experiment_is_counted(
@@ -413,6 +422,32 @@ def test_what_would_be_deleted_is_shown_without_mlflow_too(
     assert (shown.code, shown.err) == (0, "")
     assert "what stays in MLflow could not be counted: no answer from MLflow at http://127.0.0.1:9 (" in shown.out
     assert shown.out.endswith("nothing was deleted; --yes deletes it\n")
+
+
+def test_a_server_that_answers_with_errors_is_asked_once_for_what_stays(
+    xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is no part of the deletion, and with retries one that hangs took 105 seconds."""
+    monkeypatch.delenv(RETRIES, raising=False)
+    asked: list[str] = []
+
+    class Busy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(503)
+
+        do_POST = do_GET
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+        shown = xc("delete", *NGAME)
+        server.shutdown()
+    assert (shown.code, len(asked), RETRIES in os.environ) == (0, 1, False)
+    assert "what stays in MLflow could not be counted: " in shown.out
 
 
 def test_versions_that_cannot_be_made_again_without_those_are_named_before_they_are_deleted(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assets.inbox import inbox, ingest_arguments
 from tests.cli.conftest import Ended, Xc
 from tests.conftest import ToyWorld, open_corpus, write_json
 from tests.data.worlds import empty_workspace
@@ -133,7 +135,8 @@ def again(folder: Path, rows: dict[str, str]) -> Path:
 def refused_times(ended: Ended, found: str) -> None:
     assert ended.code == 77, ended.err
     assert f": found another time of {found}" in ended.err
-    assert "its own date into each row; if the new times are right, pass --new-times to xc " in ended.err
+    assert "writes its own date into each row; if the new times are right, run the command by hand with " in ended.err
+    assert ended.err.endswith("--new-times\n")
 
 
 ONE_DATE = {f"D{number:04}": day(90) for number in range(DOCUMENTS)}
@@ -206,6 +209,22 @@ def test_a_replacement_that_gives_known_documents_one_time_is_refused(
     assert xc("ingest", wrong, *asked, "--split", "time").code == 0, "nor did one before"
     assert xc("ingest", table("c", day, 90), *asked).code == 0
     assert xc("ingest", wrong, *asked, "--new-times").code == 0
+
+
+def test_an_inbox_with_one_time_is_refused_until_the_command_is_run_by_hand(
+    timed: Workspace, tmp_path: Path, xc: Xc
+) -> None:
+    """A run cannot be given an option; its message has the command and what to add."""
+    world, before = ToyWorld.make(documents=DOCUMENTS, tests=10), splits(timed)
+    for document in (*world.train, *world.test):
+        document["time"] = day(90)
+    shutil.move(world.write(tmp_path / "a"), inbox(timed, "toy"))
+    asked = ingest_arguments(timed, "toy")
+    refused_times(xc(*asked), "54 of the 54 known train documents of toy: ")
+    assert splits(timed) == before
+    assert any(inbox(timed, "toy").iterdir())
+    assert xc(*asked, "--new-times").code == 0
+    assert xc(*ingest_arguments(timed, "toy")).code == 0, "the run that is started again archives the files"
 
 
 def test_files_that_cannot_be_read_any_more_are_compared_by_no_time(timed: Workspace, tmp_path: Path, xc: Xc) -> None:

@@ -241,3 +241,11 @@ def test_times_that_are_texts_are_read_with_the_other_fields(
     write_json(tmp_path / "tst.json", [])
     (block,) = XCJson(tmp_path, ReadOptions()).documents("train")
     assert (block.times, len(tables)) == (read, passes)
+
+
+def test_files_without_the_field_time_have_no_times(tmp_path: Path) -> None:
+    write_json(tmp_path / "lbl.json", [{"uid": "L", "title": "label", "content": ""}])
+    write_json(tmp_path / "trn.json", [{"uid": "D", "title": "text", "content": "", "target_ind": [0]}])
+    write_json(tmp_path / "tst.json", [])
+    (block,) = XCJson(tmp_path, ReadOptions()).documents("train")
+    assert block.times is None

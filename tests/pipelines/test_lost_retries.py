@@ -78,6 +78,7 @@ def test_each_tick_looks_at_the_last_failures_and_at_some_earlier_ones(
     monkeypatch.setattr(sensors, "_MAX_RUNS", 2)
 
     def failed() -> str:
+        create_run_for_test(instance, "retrain", status=dg.DagsterRunStatus.SUCCESS)  # takes no place
         return f"{lost(instance, 'retrain', dagster_partition='toy|ngame').run_id}/retry"
 
     def requested() -> set[str | None]:
@@ -92,6 +93,12 @@ def test_each_tick_looks_at_the_last_failures_and_at_some_earlier_ones(
     assert requested() == {new, runs[4], runs[0]}, "new ones do not wait for their turn"
     assert requested() == {new, runs[4]}, "all were seen: it starts again"
     assert requested() == {new, runs[4], *runs[2:4]}
+    assert ticker.cursor == runs[2].removesuffix("/retry")
+    instance.delete_run(ticker.cursor)
+    runs.remove(runs[2])
+    assert requested() == {new, runs[3]}, "the place is lost: it starts again"
+    assert requested() == {new, runs[3]}
+    assert requested() == {new, *runs[1:]}
     monkeypatch.setattr(sensors, "_MAX_RUNS", 9)
     ticker.cursor = "a run that was deleted"
     assert requested() == {new, *runs}

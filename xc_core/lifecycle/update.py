@@ -72,8 +72,8 @@ def update(
         if merged.same(present) and set(allow) <= set(settings.allow):
             report(f"update: {_nothing_new(new, dataset)}; nothing changes")
             return Difference.of(before, before)
-        if settings.split == "time" and not new_times:
-            check_times(present.documents, merged.documents, dataset)
+        if settings.split == "time" and fraction and not new_times:
+            check_times(present.documents.filter(pl.col("split") != TEST), merged.documents, dataset)
         config = replace(reading, layout="auto", validation_fraction=fraction)
         if before.labels_in_test_only:
             config = allowing(config, "unseen-labels")
