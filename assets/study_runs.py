@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from assets.mlflow_errors import answering
+from assets.pages import paged
 from assets.settings import mlflow_settings
 from assets.tracking import PARENT, connect, experiment_id, flat, log_figures
 from xc_core.chain.workspace import Workspace
@@ -101,14 +102,8 @@ class StudyRuns:
 
     def _trial_runs(self, experiment: str, parent: str) -> dict[str, Any]:
         """Return the runs of trials by their numbers."""
-        runs: dict[str, Any] = {}
-        token = None
-        while True:
-            page = self.client.search_runs([experiment], f"tags.`{PARENT}` = '{parent}'", page_token=token)
-            runs |= {run.data.tags.get("xc.trial", ""): run for run in page}
-            token = page.token
-            if not token:
-                return runs
+        runs = paged(self.client.search_runs, [experiment], f"tags.`{PARENT}` = '{parent}'")
+        return {run.data.tags.get("xc.trial", ""): run for run in runs}
 
     def _log_trials(self, experiment: str, parent: str, record: StudyRecord) -> None:
         """Log the trials that have no run yet, or whose run was begun and not ended."""

@@ -246,14 +246,7 @@ def product_rate(device: Device, size: int) -> float:
 
 def seconds_of(work: Callable[[], Any], device: Device, rounds: int = 5) -> float:
     """Return the median seconds of ``work`` after one round that is not counted; waits for the device."""
-    times = []
-    for _ in range(rounds + 1):
-        device.wait()
-        start = time.perf_counter()
-        work()
-        device.wait()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:])
+    return statistics.median([_timed(work, device)[1] for _ in range(rounds + 1)][1:])
 
 
 def label_steps(device: Device, sizes: Sizes) -> list[Row]:

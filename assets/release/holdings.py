@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from assets.database import unmade
 from assets.mlflow_errors import if_there
+from assets.pages import paged
 from assets.release.aliases import CHAMPION
 from assets.release.client import client_of
 from assets.release.versions import model_name
@@ -80,25 +81,16 @@ def _is_of(recipe: str | None, recipes: Sequence[str]) -> bool:
 
 def _runs(client: Any, dataset: str) -> Iterator[Any]:
     """Yield the runs of a dataset that are not deleted."""
-    if not (experiments := _experiments_of(client, dataset)):
-        return
-    token: str | None = ""
-    while token is not None:
-        page = client.search_runs(experiments, max_results=_PAGE, page_token=token or None)
-        yield from page
-        token = page.token or None
+    if experiments := _experiments_of(client, dataset):
+        yield from paged(client.search_runs, experiments, max_results=_PAGE)
 
 
 def _experiments_of(client: Any, dataset: str) -> list[str]:
     """Return the ids of the experiments of a dataset that are not deleted, those of a moved project included."""
     name = model_name(dataset)
-    title, found = re.compile(rf"{re.escape(name)}( \(\d+\))?"), []
-    token: str | None = ""
-    while token is not None:
-        page = client.search_experiments(filter_string=f"name LIKE '{name}%'", page_token=token or None)
-        found += [str(experiment.experiment_id) for experiment in page if title.fullmatch(experiment.name)]
-        token = page.token or None
-    return found
+    title = re.compile(rf"{re.escape(name)}( \(\d+\))?")
+    found = paged(client.search_experiments, filter_string=f"name LIKE '{name}%'")
+    return [str(experiment.experiment_id) for experiment in found if title.fullmatch(experiment.name)]
 
 
 def _is_active(client: Any, run: str | None) -> bool:

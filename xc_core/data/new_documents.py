@@ -51,7 +51,7 @@ class NewDocuments:
 
         They are the last of those in validation and of the ``new`` ones: a train document stays where it is, because a
         model that is refreshed has learnt from it. If none of those in validation has a time, all stay. Raises
-        DataError if one of them has no time, or one of another kind.
+        DataError if one of them has no time, or a number where others have a date.
         """
         if self.by != "time" or not self.fraction:
             return documents

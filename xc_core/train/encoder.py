@@ -125,7 +125,7 @@ class EncoderTask:
         mined = self.negatives.refresh(epoch, vectors_ND, self.vectors)
         figures = self.order.refresh(epoch, self.documents.stored())
         if figures and not self.documents.rows_ND.is_cpu:
-            self.order.load(self.world.of_first(self.order.arrays()))  # cards of another kind round otherwise
+            self.order.load(self.world.of_first(self.order.arrays()))  # kinds of cards round differently
         check_draws(self.world, self.order, self.negatives, epoch)
         clusters = self.order.clusters()
         if figures and clusters is not None and self.head.reads_texts:
