@@ -204,6 +204,8 @@ def test_frequent_labels_take_the_places_if_a_wider_search_finds_no_more(
             assert [one.label for one in found] == [label for label in rest if label in frequent[:most]][:2]
         ((found,),) = explained(asked, [Question((text,), k=2, exclude=every - {rest[-1]})])
         assert [one.label for one in found] == rest[-1:]
+        ((found,),) = explained(asked, [Question((text,), k=2, exclude=frozenset([plain[0].label]))])
+        assert len(found) == 2, "one of the labels that were proposed is left, which is too few"
 
 
 def test_the_next_best_of_all_labels_take_the_places_not_those_of_a_wider_search(predictor: Predictor) -> None:
