@@ -20,7 +20,7 @@ from typing import Any, Final
 import pytest
 
 from tests import forks
-from xc_core import artifacts, progress
+from xc_core import artifacts, memory, progress
 from xc_core.chain import STAGES, Workspace, run_stage
 from xc_core.data.corpus import Corpus
 from xc_core.data.ingest import IngestConfig
@@ -30,6 +30,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("XC_DEVICE", "cpu")  # digits are those of a CPU, on a machine with a GPU too
 for address in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "XC_MLFLOW_ARTIFACTS"):
     os.environ.pop(address, None)  # tests wrote to the server of whoever ran them
+os.environ["HF_HUB_OFFLINE"] = "1"  # a name is not looked for on the hub, which takes half a minute without a network
 os.environ["DVC_NO_ANALYTICS"] = "true"  # each command would start another process, which sends a report
 # a shell script ignores SIGINT in what it ends with &; Dagster then ignores SIGTERM too, and so do all its children
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -69,6 +70,29 @@ CHAIN = ("tests/pipelines/test_chain.py", "tests/pipelines/test_authority.py")
 """Files of tests that share the fixture ``materialised``, which takes a minute: one worker runs them all."""
 LONGEST = (*CHAIN, "tests/tune", "tests/train")
 """Tests that take minutes together. They start first, so that no worker is left with them at the end."""
+
+
+MEMORY = Path("/dev/shm")
+"""Files here are in memory (Linux)."""
+ROOM = 6 << 30
+"""Bytes that must be free for them: three times what all default tests would leave there at most."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the files of the tests in memory if there is room, but not those of slow tests, which may be large.
+
+    The databases of MLflow and Dagster wait for the disk at each commit: their tests take a quarter less time.
+    """
+    if "not slow" in config.option.markexpr and min(memory.free_bytes(), _free_bytes(MEMORY)) >= ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def _free_bytes(folder: Path) -> int:
+    """Return how much a user may write into a folder; 0 if there is none."""
+    try:
+        return shutil.disk_usage(folder).free if os.access(folder, os.W_OK) else 0
+    except OSError:
+        return 0
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,7 +35,7 @@ from xc_core.lifecycle.update import update
 from xc_core.manifests import read_manifest
 
 # MLflow and its dependencies warn of features that they will drop; nothing here uses these
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -74,7 +74,6 @@ def project(made_once: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.chain
 def test_a_second_clone_makes_the_same_bytes(
     project: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +163,6 @@ def rebuilt_without_data(xc: Xc, project: Workspace, version: int) -> str:
     return ended.out
 
 
-@pytest.mark.chain
 def test_a_version_with_new_labels_is_made_again_from_the_version_that_was_trained(
     project: Workspace, xc: Xc, tmp_path: Path, here: list[tuple[str, ...]]
 ) -> None:
@@ -182,7 +180,6 @@ def test_a_version_with_new_labels_is_made_again_from_the_version_that_was_train
     assert [what for what in here if what[0] == "again" and what[2] in ("classifier", "scores")] == []
 
 
-@pytest.mark.chain
 def test_a_refreshed_version_is_made_again_from_the_version_that_was_trained(
     project: Workspace, xc: Xc, tmp_path: Path, here: list[tuple[str, ...]]
 ) -> None:
@@ -201,7 +198,6 @@ def test_a_refreshed_version_is_made_again_from_the_version_that_was_trained(
 
 
 @pytest.mark.slow
-@pytest.mark.chain
 @pytest.mark.timeout(1800)
 def test_a_second_clone_repeats_all_steps_to_the_same_bytes(project: Workspace, xc: Xc, tmp_path: Path) -> None:
     """A training, new labels, a refresh with new documents: each with the data of then, which only DVC's remote has."""

@@ -14,7 +14,7 @@ from tests.plugins.conftest import Run
 from xc_core.chain import STAGES, Workspace
 from xc_core.metrics.evaluation import Evaluation
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.chain, pytest.mark.timeout(600)]
 
 PARTS = {
     "encoder.loss": "hinge",

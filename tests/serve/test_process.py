@@ -35,6 +35,8 @@ from xc_core.infer.champion import in_folder
 from xc_core.serve.server import _run
 from xc_core.visible import percent
 
+pytestmark = pytest.mark.chain
+
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "google-chrome")) if path), None)
 SERVE = (sys.executable, "-m", "xc_core.cli.main", "serve", "--port", "0")
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'

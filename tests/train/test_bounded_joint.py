@@ -24,6 +24,8 @@ from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
 from xc_core.train.loop import Plan, fit
 
+pytestmark = pytest.mark.chain
+
 LABELS, WIDTH = 100_000, 512
 TABLE = LABELS * WIDTH * 4 >> 20
 """MB of all rows: 195."""
