@@ -13,11 +13,12 @@ import pytest
 from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.adopt import share
 from xc_core.chain.costs import read_costs
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.runner import Ran
-from xc_core.chain.workspace import training
-from xc_core.errors import ConfigError, MissingError
+from xc_core.chain.workspace import at_rest, training
+from xc_core.errors import BusyError, ConfigError, MissingError
 from xc_core.locks import locked
 from xc_core.recipes import RECIPES
 from xc_core.scores import Frequency
@@ -360,6 +361,16 @@ def test_a_damaged_artefact_of_another_experiment_is_not_used(xc: Xc, fresh: Wor
     ended = xc("train", *TOY, "--recipe", "mine", "--base", "ngame", *TOY_SETTINGS, "--until", "encoder")
     assert (ended.code, "has the same" in ended.err) == (0, False)
     artifacts.verify(fresh.folder("encoder", "toy", "mine"), kind="encoder")
+
+
+def test_nothing_is_taken_over_while_rows_are_removed(own: Workspace) -> None:
+    """A link to an artefact that is being deleted would keep what was learnt from the rows."""
+    declared = own.params.declared("toy", "ngame")
+    assert declared is not None
+    own.params.declare_experiment("toy", "mine", *declared)
+    with at_rest(own, "toy"), pytest.raises(BusyError, match="a removal from the dataset toy"):
+        share(own, "encoder", "toy", "mine")
+    assert share(own, "encoder", "toy", "mine") == "ngame"
 
 
 def test_a_training_that_runs_keeps_its_settings(xc: Xc, fresh: Workspace) -> None:

@@ -349,8 +349,10 @@ def test_the_lowest_quarter_is_that_of_all_earlier_trials() -> None:
     assert [study.is_low(value, others) for value in (1.0, 2.5, 2.75, 2.8, 9.0)] == [True, True, False, False, False]
     assert not study.is_low(0.0, others[:4]), "too few"
     assert study.is_low(0.0, others[:5])
+    nan = float("nan")
+    assert not study.is_low(0.0, [*others[:4], nan, nan]), "too few that are numbers"
     assert not study.is_low(3.0, [3.0] * 20), "all are equal"
-    assert not study.is_low(float("nan"), others)
+    assert not study.is_low(nan, others)
     random = np.random.default_rng(0).random(400)
     low = sum(study.is_low(value, random[:at].tolist()) for at, value in enumerate(random))
     assert 80 < low < 120, "a quarter of a study, not more and more of it"
