@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from typing import Any
 
@@ -349,6 +350,7 @@ def test_what_another_experiment_has_made_is_used(xc: Xc, fresh: Workspace) -> N
         assert costs[1]["of_ngame"]
         assert (costs[0] == costs[1]) == (stage in shared), stage
     assert "has the same" not in xc(*mine, "--until", "scores").err, "it is up to date"
+    shutil.rmtree(fresh.folder("encoder", "toy", "mine"))
     assert "has the same" not in xc(*mine, "--until", "encoder", "--force").err
     assert not (fresh.folder("encoder", "toy", "mine") / "manifest.json").samefile(
         fresh.folder("encoder", "toy", "ngame") / "manifest.json"
