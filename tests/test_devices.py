@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -102,6 +103,15 @@ def test_without_a_variable_the_device_is_the_card_if_there_is_one(monkeypatch: 
     for value in ("", None):
         monkeypatch.setenv(DEVICE, "") if value == "" else monkeypatch.delenv(DEVICE)
         assert devices.Device.chosen().is_cpu
+
+
+@pytest.mark.parametrize("before", ["auto", None])
+def test_a_device_is_chosen_for_a_block_and_no_longer(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    monkeypatch.delenv(DEVICE) if before is None else monkeypatch.setenv(DEVICE, before)
+    with pytest.raises(ValueError, match="within"), devices.using(devices.Device("cuda:1")):
+        assert os.environ[DEVICE] == "cuda:1"
+        raise ValueError("within")
+    assert os.environ.get(DEVICE) == before
 
 
 def memory(monkeypatch: pytest.MonkeyPatch, free: int, *, reserved: int = 0, allocated: int = 0) -> None:

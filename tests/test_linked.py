@@ -59,6 +59,27 @@ def test_a_source_that_disappears_is_not_linked(source: Path, tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_source_that_is_replaced_while_it_is_copied_is_copied_again(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the old one stays in the copy, and an earlier copy, which shares its files, does not change."""
+    assert link(source, tmp_path / "earlier")
+    link_file, replaced = linked.link_file, False
+
+    def replacing(file: str, target: str) -> None:
+        nonlocal replaced
+        link_file(file, target)
+        if not replaced and Path(file).name == "a.txt":
+            replaced = True
+            with artifacts.building(source, kind="thing") as build:
+                (build.path / "a.txt").write_text("b")
+
+    monkeypatch.setattr(linked, "link_file", replacing)
+    assert link(source, tmp_path / "copy")
+    assert (tmp_path / "copy" / "a.txt").read_text() == "b"
+    assert (tmp_path / "earlier" / "a.txt").read_text() == "a"
+
+
 def test_the_sweep_of_another_thread_leaves_a_link_that_is_being_made(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from assets.release import versions
 from assets.release.accepting import acceptance
 from assets.release.judge import Judge, acceptance_folder
 from tests.cli.conftest import TOY, Xc, entry, offered
+from tests.conftest import write_json
 from xc_core.chain import Workspace
 from xc_core.chain.workspace import at_rest
 from xc_core.data import acceptance as acceptance_module
 from xc_core.data.acceptance import AcceptanceSet
 from xc_core.data.corpus import Corpus
-from xc_core.errors import BusyError
+from xc_core.errors import BusyError, RefusedError
+from xc_core.infer import acceptance as measuring
 from xc_core.lifecycle.forget import forget
 
 
@@ -120,3 +124,22 @@ def test_without_a_document_to_judge_on_the_gate_names_both_reasons(project: Wor
     assert (line.passed, best) == (False, None)
     assert "has a label" in line.found
     assert "do not train on" in line.found
+
+
+def test_the_gate_measures_on_no_document_that_todays_models_train_on(
+    project: Workspace, xc: Xc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, measured = project.open(Corpus, "toy"), list[str]()
+    texts = [*corpus.texts_of("documents", corpus.rows("train")[:1]), "a castle that nobody has seen"]
+    write_json(tmp_path / "own.jsonl", [{"text": text, "labels": ["L1"]} for text in texts])
+    assert xc("acceptance", *TOY, "--given", tmp_path / "own.jsonl").code == 0
+
+    def measure(_: Path, accepted: AcceptanceSet) -> None:
+        measured.extend(accepted.texts)
+        raise RefusedError("no answer", expected="labels", do="pack it again")
+
+    monkeypatch.setattr(measuring, "measured", measure)
+    monkeypatch.setattr(versions, "download", lambda version: tmp_path)
+    verdict = Judge(project, "toy", "ngame")(SimpleNamespace(), None)
+    assert measured == texts[1:]
+    assert "1 left out (in train" in verdict.documents

@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from xc_core import leftovers
 from xc_core.artifacts import write_file
 from xc_core.chain import Workspace, incoming
 from xc_core.chain.reports import write_report
-from xc_core.chain.workspace import training, working
+from xc_core.chain.workspace import at_rest, training, working
 from xc_core.data.ingest import IngestConfig
 from xc_core.errors import StorageError
+from xc_core.lifecycle import delete as delete_files
 from xc_core.lifecycle import dvc_lock
 from xc_core.sqlite import sqlite_address
 
@@ -140,6 +141,21 @@ def test_nothing_is_deleted_while_somebody_works_on_it(xc: Xc, full: Workspace) 
     with incoming.change_lock(full, "toy"):
         xc("delete", *TOY, "--yes").refused(75, "running", "wait for it to end")
     assert files(full) == {*OWN, *OTHERS}
+
+
+def test_what_a_stage_makes_before_the_locks_are_held_is_deleted_too(
+    xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command looks once before them, to know which locks it needs."""
+    late = full.state / "run" / "fusion@toy_ngame"
+
+    def ends(workspace: Workspace, dataset: str) -> AbstractContextManager[None]:
+        late.mkdir()
+        return at_rest(workspace, dataset)
+
+    monkeypatch.setattr(delete_files, "at_rest", ends)
+    assert xc("delete", *NGAME, "--yes").code == 0
+    assert not late.exists()
 
 
 def test_a_recipe_that_competes_is_taken_out_of_the_list_first(xc: Xc, full: Workspace, edit: object) -> None:

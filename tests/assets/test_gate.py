@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -274,6 +276,22 @@ def test_a_challenger_is_judged_again_if_another_became_champion_meanwhile(versi
     assert versions.release(second).is_champion
     assert versions.asked == [None, first, second, first], "it was champion before the lock was taken, and then no more"
     assert versions.aliases() == {"champion": second, "challenger": second, "previous": first}
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_all_aliases_are_set_before_the_lock_is_released(versions: Registry, auto: bool) -> None:
+    """Otherwise a challenger could be set after that of the process that takes the lock next."""
+    first, second, held = versions.version(), versions.version(), list[dict[str, int]]()
+    versions.release(first)
+
+    @contextmanager
+    def moving() -> Iterator[None]:
+        yield
+        held.append(versions.aliases())
+
+    registry.register(versions.client, "", replace(versions.candidate(second, auto=auto), moving=moving))
+    assert held == [versions.aliases()]
+    assert held[0]["challenger"] == second
 
 
 def test_a_model_that_is_refused_at_the_second_judgement_does_not_become_challenger(

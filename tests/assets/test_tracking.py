@@ -155,9 +155,10 @@ def test_another_materialisation_or_partition_has_another_parent(store: Store, c
 
 
 def test_runs_that_killed_steps_left_are_ended_by_the_next_stage_that_is_logged(store: Store, tmp_path: Path) -> None:
-    """MLflow would show them as running for ever. A step of a run that is at work is left alone."""
+    """MLflow would show them as running for ever. A step of a run that is at work is left alone, also of this one."""
     stage = stage_run(files=[tmp_path / "absent"])
-    for own in (stage, replace(stage, dagster_run="at work"), replace(stage, dagster_run="killed")):
+    at_work = [replace(stage, stage="index"), replace(stage, dagster_run="at work")]
+    for own in (stage, *at_work, replace(stage, dagster_run="killed")):
         with pytest.raises(Exception, match="absent"):
             log_stage(store.client, store.artifacts, own, ended)
     log_stage(store.client, store.artifacts, replace(stage, files=[]), lambda run: run == "killed")
@@ -169,6 +170,7 @@ def test_runs_that_killed_steps_left_are_ended_by_the_next_stage_that_is_logged(
         ("0123456789", False, "FINISHED"),
         ("0123456789", True, "FINISHED"),
         ("0123456789", True, "KILLED"),
+        ("0123456789", True, "RUNNING"),
         ("at work", False, "RUNNING"),
         ("at work", True, "RUNNING"),
         ("killed", False, "KILLED"),
@@ -447,6 +449,22 @@ def test_a_database_whose_tables_were_half_made_is_made_again(tmp_path: Path, mo
 def test_a_new_database_is_moved_to_its_place_when_it_is_whole(tmp_path: Path) -> None:
     database.made(f"sqlite:///{tmp_path}/mlflow.db")
     assert list(tmp_path.iterdir()) == [tmp_path / "mlflow.db"]
+
+
+def test_a_database_that_another_process_made_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold runs already."""
+    file = tmp_path / "mlflow.db"
+
+    def make(address: str) -> None:
+        Path(address.removeprefix("sqlite:///")).write_text("new")
+        file.write_text("of another process")
+
+    monkeypatch.setattr(database, "make_database", make)
+    database.made(f"sqlite:///{file}")
+    assert file.read_text() == "of another process"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("name", ["it's", """both ' and " ones""", ":b", "50%", "a b"])

@@ -147,13 +147,16 @@ def test_a_setting_of_the_dataset_changes_its_stage(
         ("classifier/enough", 50, "classifier"),
         ("encoder/optim", {"lr": 0.5}, "encoder"),
         ("encoder/loss", "supcon", "encoder"),
+        ("fusion/fallback", False, "fusion"),
+        ("fusion/new_by_sum", True, "fusion"),
     ],
 )
 def test_a_setting_that_nothing_uses_is_in_no_fingerprint(
     setting: str, value: Any, reader: str, copied: Workspace, edit: Edit
 ) -> None:
-    """An index without a search (k = 0), folds without refit, a training of 0 epochs."""
-    edit(copied, {f"{STAGES_OF}/classifier/refit": False, f"{STAGES_OF}/encoder/epochs": 0.0})
+    """An index without a search (k = 0), folds without refit, a training of 0 epochs, a rule that learns nothing."""
+    unused = {"classifier/refit": False, "encoder/epochs": 0.0, "fusion/rule": "sum"}
+    edit(copied, {f"{STAGES_OF}/{name}": own for name, own in unused.items()})
     before = print_of(copied, reader)
     edit(copied, {f"{STAGES_OF}/{setting}": value})
     assert print_of(copied, reader) == before

@@ -264,6 +264,16 @@ def test_documents_without_another_label_are_refused_or_go_too(xc: Xc, own: Work
     assert holding(own.root, "LONE", "ONLY") == []
 
 
+def test_documents_that_had_no_label_before_stay(tmp_path: Path) -> None:
+    workspace, world = empty_workspace(tmp_path / "project"), small_world()
+    bare, gone = world.train[3], world.train[4]
+    bare["target_ind"], bare["target_rel"] = [], []
+    place(workspace, world.write(tmp_path / "begin"), "toy", IngestConfig(allow=("empty-labels",)), replace=False)
+    forget(workspace, "toy", [gone["uid"]], [], with_documents=True)
+    uids = Tables.of(open_corpus(workspace)).documents["uid"].to_list()
+    assert (bare["uid"] in uids, gone["uid"] in uids) == (True, False)
+
+
 @pytest.mark.parametrize(
     "name", ["inbox/trn.json", "inbox/.copying/trn.json", "inbox/part/.trn.json.x7", ".inbox.0123456789abcdef/trn.json"]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from tests.cli.conftest import NGAME, TOY, TOY_SETTINGS, Xc
 from xc_core import artifacts
 from xc_core.chain import STAGES, Workspace, run_stage
+from xc_core.chain.adopt import share
 from xc_core.chain.costs import read_costs
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.runner import Ran
-from xc_core.chain.workspace import training
-from xc_core.errors import ConfigError, MissingError
+from xc_core.chain.workspace import at_rest, training
+from xc_core.errors import BusyError, ConfigError, MissingError
 from xc_core.locks import locked
 from xc_core.recipes import RECIPES
 from xc_core.scores import Frequency
@@ -348,6 +350,7 @@ def test_what_another_experiment_has_made_is_used(xc: Xc, fresh: Workspace) -> N
         assert costs[1]["of_ngame"]
         assert (costs[0] == costs[1]) == (stage in shared), stage
     assert "has the same" not in xc(*mine, "--until", "scores").err, "it is up to date"
+    shutil.rmtree(fresh.folder("encoder", "toy", "mine"))
     assert "has the same" not in xc(*mine, "--until", "encoder", "--force").err
     assert not (fresh.folder("encoder", "toy", "mine") / "manifest.json").samefile(
         fresh.folder("encoder", "toy", "ngame") / "manifest.json"
@@ -360,6 +363,16 @@ def test_a_damaged_artefact_of_another_experiment_is_not_used(xc: Xc, fresh: Wor
     ended = xc("train", *TOY, "--recipe", "mine", "--base", "ngame", *TOY_SETTINGS, "--until", "encoder")
     assert (ended.code, "has the same" in ended.err) == (0, False)
     artifacts.verify(fresh.folder("encoder", "toy", "mine"), kind="encoder")
+
+
+def test_nothing_is_taken_over_while_rows_are_removed(own: Workspace) -> None:
+    """A link to an artefact that is being deleted would keep what was learnt from the rows."""
+    declared = own.params.declared("toy", "ngame")
+    assert declared is not None
+    own.params.declare_experiment("toy", "mine", *declared)
+    with at_rest(own, "toy"), pytest.raises(BusyError, match="a removal from the dataset toy"):
+        share(own, "encoder", "toy", "mine")
+    assert share(own, "encoder", "toy", "mine") == "ngame"
 
 
 def test_a_training_that_runs_keeps_its_settings(xc: Xc, fresh: Workspace) -> None:

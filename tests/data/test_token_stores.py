@@ -81,6 +81,19 @@ def test_tokenizers_are_the_same_if_they_give_the_same_ids() -> None:
     assert not tokenizer().same_as(TextTokenizer.wrap("toy", backend(extra=1)))
 
 
+@pytest.mark.parametrize("new", ["river", "river castle river"])
+def test_labels_that_are_added_are_counted_as_if_they_had_been_there(tmp_path: Path, new: str) -> None:
+    texts = ["river", "castle river"]
+    old = write(tmp_path / "old", tokenizer(), texts)
+    with artifacts.building(tmp_path / "new", kind="tokens") as build:
+        added = extend_tokens(build, old, lambda first: [*texts, new][first:])
+    with artifacts.building(tmp_path / "whole", kind="tokens") as build:
+        sides = {"documents": (2, iter([texts])), "labels": (3, iter([[*texts, new]]))}
+        whole = write_tokens(build, tokenizer(), sides, 510)
+    assert added == whole
+    assert artifacts.verify(tmp_path / "new").digest() == artifacts.verify(tmp_path / "whole").digest()
+
+
 @pytest.mark.parametrize(
     ("new", "said"),
     [

@@ -397,8 +397,11 @@ def test_a_label_that_the_set_does_not_know_takes_no_rank(drawn: AcceptanceSet, 
 
 @pytest.mark.usefixtures("starting")
 def test_a_clean_process_returns_the_same_figures_and_the_costs(
-    drawn: AcceptanceSet, model: Path, predictor: Predictor
+    drawn: AcceptanceSet, model: Path, predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It does not see the folder in which the command runs: files there may stand in for packages of the model."""
+    (tmp_path / "numpy.py").write_text("raise ImportError\n")
+    monkeypatch.chdir(tmp_path)
     found = measured(model, drawn)
     assert found.figures.total() == pytest.approx(answered(predictor, drawn).total(), nan_ok=True)
     assert found.costs.latency_p50_ms > 0

@@ -33,6 +33,7 @@ from xc_core.lifecycle.drift_figures import auc, judged, two_sample_auc
 from xc_core.lifecycle.update import update
 from xc_core.shapes import F32
 
+AFTER_ENCODER = ("embeddings", "clusters", "negatives", "classifier", "scores", "fusion", "evaluation", "model")
 CALM = Figures(
     labels=100, unknown_labels=0, untrained_labels=10, documents_since_training=300, query_auc=0.75,
     documents_since_model=200, new_recall=75.0, test_recall=80.0, refreshed=False,
@@ -251,7 +252,9 @@ def test_documents_with_other_words_ask_for_a_training(lenient: Workspace, tmp_p
     assert "AUC" in drift.line
 
 
-def test_documents_with_other_labels_ask_for_a_refresh(lenient: Workspace, tmp_path: Path) -> None:
+def test_documents_with_other_labels_ask_for_a_refresh_after_which_the_model_knows_them(
+    lenient: Workspace, tmp_path: Path
+) -> None:
     updated(lenient, tmp_path / "other", documents(80, shift=5), [])
     found = judged(lenient, "toy", "ngame")
     assert found.figures is not None
@@ -259,6 +262,13 @@ def test_documents_with_other_labels_ask_for_a_refresh(lenient: Workspace, tmp_p
     assert found.figures.test_recall is not None
     assert found.figures.new_recall < found.figures.test_recall - 5
     assert found.verdict.answer is Answer.REFRESH, found.line
+    run_stage(lenient, "tokens", "toy")
+    for stage in AFTER_ENCODER:
+        run_stage(lenient, stage, "toy", "ngame", refresh=True)
+    after = judged(lenient, "toy", "ngame").figures
+    assert after is not None
+    assert (after.documents_since_training, after.documents_since_model, after.new_recall) == (80, 0, None)
+    assert after.refreshed
 
 
 def test_rows_that_learnt_from_test_documents_cannot_be_refreshed(
@@ -309,7 +319,7 @@ def test_added_labels_are_known_but_not_trained_and_a_retraining_ends_it(
     ended = xc("drift", "--dataset", "toy", "--recipe", "ngame")
     assert ended.out == "toy / ngame: retrain: 2 of 12 labels (16.7%) have no trained row; the limit is 10.0%\n"
     run_stage(copied, "encoder", "toy", "ngame")
-    for stage in ("embeddings", "clusters", "negatives", "classifier", "scores", "fusion", "evaluation", "model"):
+    for stage in AFTER_ENCODER:
         run_stage(copied, stage, "toy", "ngame")
     record = judged(copied, "toy", "ngame")
     assert record.verdict.answer is Answer.NOTHING

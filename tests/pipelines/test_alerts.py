@@ -230,6 +230,17 @@ def test_a_mail_server_is_this_machine_and_port_25_by_default(
     assert log == ["retrain of toy failed", "the alert was not sent to XC_ALERT_MAIL: SMTPServerDisconnected"]
 
 
+def test_a_webhook_that_takes_no_alert_does_not_keep_the_mail_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(alerts, "_mail", lambda address, text: sent.append(f"{address}: {text}"))
+    monkeypatch.setenv(alerts.WEBHOOK, "no address")
+    monkeypatch.setenv(alerts.MAIL, "team@example.org")
+    log: Any = Log()
+    alerts.alert(log, "retrain of toy failed")
+    assert sent == ["team@example.org: retrain of toy failed"]
+    assert log == ["retrain of toy failed", "the alert was not sent to XC_ALERT_WEBHOOK: ValueError"]
+
+
 def test_a_webhook_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sensor waits meanwhile, and no other failure is reported."""
     monkeypatch.setattr(alerts, "_SECONDS", 0.05)

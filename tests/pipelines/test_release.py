@@ -10,8 +10,10 @@ import dagster as dg
 import pytest
 from mlflow.exceptions import MlflowException
 
+from assets.release import registry
 from assets.release.gate import Line, Verdict
 from assets.release.judge import Judge, acceptance_folder
+from assets.release.registry import Candidate, Released
 from assets.resources import Dvc
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
@@ -95,6 +97,18 @@ def test_a_model_that_passes_the_gate_becomes_champion(toy: Recorded, monkeypatc
     assert asked == [("3", "2")]
     assert (found["version"], found["champion"], gate.passed) == (3, True, True)
     assert moved(toy) == [("previous", "2"), ("champion", "3"), ("challenger", "3")]
+
+
+def test_the_origin_of_a_model_is_the_run_that_registers_it(toy: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[Candidate] = []
+
+    def register(client: Any, artifact_root: str, candidate: Candidate) -> Released:
+        registered.append(candidate)
+        return Released(3, True, "version 3 is champion")
+
+    monkeypatch.setattr(registry, "register", register)
+    result = toy.run("retrain", KEY, asset_selection=[dg.AssetKey("model")])
+    assert [candidate.origin.tags["dagster_run"] for candidate in registered] == [result.run_id]
 
 
 @pytest.mark.parametrize("passes", [True, False])

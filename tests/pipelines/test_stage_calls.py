@@ -248,6 +248,17 @@ def test_an_artefact_of_a_recipe_is_recorded_under_both_names(with_dvc: tuple[Re
     assert commands == ["--wait-for-lock commit --force settings@toy_ngame clusters@toy_ngame"]
 
 
+def test_an_artefact_that_git_tracks_is_refused_before_its_stage_runs(with_dvc: tuple[Recorded, list[str]]) -> None:
+    """DVC refuses it after hours of training."""
+    toy, commands = with_dvc
+    for command in (["init", "--quiet"], ["add", "data/toy/tokens"]):
+        subprocess.run(["git", *command], cwd=toy.workspace.root, check=True)
+    result = toy.run("prepare", "toy", asset_selection=[dg.AssetKey("tokens")])
+    (failed,) = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    assert "artefacts that git tracks: data/toy/tokens" in str(failed)
+    assert (toy.calls, commands) == ([], [])
+
+
 # the inbox
 
 

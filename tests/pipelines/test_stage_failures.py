@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -25,9 +26,11 @@ from tests.pipelines.conftest import QUIET
 from tests.pipelines.recorded import Recorded
 from tests.pipelines.recorded import record as record
 from tests.pipelines.recorded import silent_mlflow as silent_mlflow
+from xc_core import progress
 from xc_core.chain import Workspace
+from xc_core.environment import DEVICE
 from xc_core.errors import UnavailableError
-from xc_core.progress import report, silence
+from xc_core.progress import report, report_paced, silence
 
 # Dagster warns of previews inside its own Pipes client
 pytestmark = [pytest.mark.chain, pytest.mark.filterwarnings("ignore")]
@@ -275,6 +278,31 @@ def test_an_exit_with_a_message_leaves_no_traceback_in_the_run(
     pipes.log.error.assert_called_once_with("xc: stopped by SIGTERM")
     said = [call.args[0] for call in pipes.report_custom_message.call_args_list]
     assert said == ([{worker.REASON: "stopped by SIGTERM"}] if code else [])
+
+
+def test_a_stage_of_a_run_gets_its_device_and_logs_its_progress_seldom(
+    trained: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[str] = []
+
+    def main(arguments: list[str]) -> None:
+        devices.append(os.environ[DEVICE])
+        for now in (100.0, 110.0, 120.0):
+            monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda now=now: now))
+            report_paced("epochs", f"at {now:.0f} s")
+
+    opened = MagicMock()
+    monkeypatch.setenv("XC_ROOT", str(trained.root))
+    monkeypatch.setenv(DEVICE, "auto")
+    monkeypatch.setattr(progress, "_pace", progress.LINE_SECONDS)
+    monkeypatch.setattr(worker, "main", main)
+    monkeypatch.setattr(worker, "open_dagster_pipes", lambda: opened)
+    with pytest.raises(SystemExit):
+        worker.run(["run", "corpus"])
+    silence()
+    assert devices == ["cpu"], "a stage outside of the pool leaves the GPU to a training"
+    logged = [call.args[0] for call in opened.__enter__.return_value.log.info.call_args_list]
+    assert logged == ["at 100 s", "at 120 s"], "Dagster keeps every line"
 
 
 def test_messages_of_a_stage_reach_the_event_log(

@@ -315,6 +315,21 @@ def test_a_tick_that_fails_is_repeated(reported: Reported, monkeypatch: pytest.M
     assert reported.look() == "1 of 1 artefacts reported"
 
 
+def test_what_changes_while_the_sensor_looks_is_seen_by_the_next_tick(
+    reported: Reported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(workspace: Workspace) -> list[PartitionState]:
+        found = reported.partition_states(workspace)
+        put(workspace.root / PLACES["a manifest of an experiment"], "of the encoder that has just been made")
+        return found
+
+    with monkeypatch.context() as changing:
+        changing.setattr(staleness, "partition_states", meanwhile)
+        reported.tick(encoder="out of date")
+    reported.states["encoder"] = "up to date"
+    assert reported.look() == "1 of 1 artefacts reported"
+
+
 def at_work(instance: dg.DagsterInstance, partition: str = "toy|ngame", *chosen: str) -> str:
     """Return the id of a started run of the job retrain, or of ``chosen`` assets of it."""
     selection = frozenset(map(dg.AssetKey, chosen)) or None

@@ -89,6 +89,25 @@ def test_a_study_that_is_deleted_while_the_sensor_looks_hides_no_other(
     assert [event.partition for event in Ticker(workspace, instance, "studies").tick().asset_events] == ["toy/ngame"]
 
 
+def test_a_trial_that_ends_while_the_sensor_reads_is_shown_by_the_next_tick(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, read = make_workspace(tmp_path), StudyRecord.read
+    first = study(trial(0, 50.0))
+    write(workspace, first, 1_000)
+
+    def meanwhile(folder: Path) -> StudyRecord:
+        found = read(folder)
+        write(workspace, replace(first, trials=(*first.trials, trial(1, 70.0))), 2_000)
+        return found
+
+    ticker = Ticker(workspace, instance, "studies")
+    with monkeypatch.context() as ending:
+        ending.setattr(StudyRecord, "read", meanwhile)
+        assert [event.metadata["best"].value for event in ticker.tick().asset_events] == [50.0]
+    assert [event.metadata["best"].value for event in ticker.tick().asset_events] == [70.0]
+
+
 def test_the_daemon_stores_partitions_and_materialisations(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """What the sensor returns is handled as Dagster's daemon does it."""
     workspace = make_workspace(tmp_path)

@@ -123,6 +123,11 @@ def test_steps_of_m1_grow_with_documents_and_epochs() -> None:
     assert found["encoder"] == pytest.approx(recipe.encoder.epochs * LARGE.train * 1e-3, rel=0.01)
 
 
+def test_a_part_of_an_epoch_is_clustered_for_too() -> None:
+    recipes = [RECIPES["ngame"].changed({"encoder": {"epochs": epochs}}) for epochs in (0.5, 1.0, 2.5)]
+    assert [Case(recipe, LARGE, WIDTH).refreshes for recipe in recipes] == [1, 1, 3]
+
+
 def test_three_frozen_layers_that_are_computed_once_are_half_an_encoding() -> None:
     frozen = RECIPES["dpr"].changed({"encoder": {"encoder": {"frozen_layers": 3}}})
     free, one, nine = (frozen.changed({"encoder": {"encoder": {"frozen_layers": layers}}}) for layers in (0, 1, 9))

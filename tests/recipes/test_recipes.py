@@ -61,6 +61,14 @@ def test_the_score_of_the_noise_is_refused_if_no_training_draws_from_one(classif
     adversarial.changed({"classifier": classifier, "scores": {"noise": None}})
 
 
+def test_hard_negatives_that_are_not_mined_are_refused_if_a_classifier_trains_on_them() -> None:
+    ngame = RECIPES["ngame"]
+    with pytest.raises(ConfigError, match=r"stored hard negatives, and negatives\.k = 0"):
+        ngame.changed({"classifier": {"negatives": "stored"}})
+    ngame.changed({"classifier": {"negatives": "stored"}, "negatives": {"k": 5}})
+    ngame.changed({"classifier": {"negatives": "stored", "epochs": 0.0}})
+
+
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_an_ablation_of_ngame_differs_only_in_how_negatives_are_found(name: str) -> None:
     """In M1; ``ance`` also trains M4 on the mined hard negatives of M2."""

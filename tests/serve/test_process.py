@@ -199,6 +199,17 @@ def test_a_second_signal_drops_requests_and_says_so(folder: Path) -> None:
     assert [(status, content["found"]) for status, content in found] == [(503, "a server that ends")]
 
 
+def test_the_process_counts_its_model_and_answers_to_names_of_this_machine(folder: Path) -> None:
+    with (
+        forked("--bundle", folder) as (port, _),
+        closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection,
+    ):
+        connection.request("GET", "/metrics")
+        assert "xc_model_swaps_total 1.0" in connection.getresponse().read().decode().splitlines()
+        connection.request("GET", "/health", headers={"Host": "example.org"})
+        assert connection.getresponse().status == 421
+
+
 def test_another_address_than_loopback_is_warned_of(folder: Path) -> None:
     with forked("--bundle", folder, "--host", "0.0.0.0") as (_, process):
         assert process.said().startswith("warning: other machines can reach http://0.0.0.0:")

@@ -39,6 +39,12 @@ def test_values_that_only_together_are_refused_are_found_before_a_trial(workspac
         tuning(workspace, space, encoder={"epochs": 1.0})
 
 
+def test_one_refused_value_among_many_is_found_before_a_trial(workspace: Workspace) -> None:
+    values = [*range(1, 1000), 0]
+    with pytest.raises(ConfigError, match="found hardest 0"):
+        tuning(workspace, {"classifier.loss.hardest": values, "classifier.seed": [0, 1]})
+
+
 def test_a_step_with_fractions_of_a_setting_without_is_refused_before_a_trial(workspace: Workspace) -> None:
     """Every value that is drawn is a fraction, 3.0 too."""
     with pytest.raises(ConfigError, match=r"hardest = 2\.0"):

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,7 @@ from xc_core.cli.main import main
 from xc_core.errors import StorageError
 from xc_core.tune import limits, study, trial
 from xc_core.tune.limits import TimeIsUpError, stopped_after
-from xc_core.tune.record import TrialOutcome, study_folder, study_lock
+from xc_core.tune.record import TrialOutcome, TrialRecord, study_folder, study_lock
 
 pytestmark = pytest.mark.chain
 
@@ -349,11 +350,23 @@ def test_the_lowest_quarter_is_that_of_all_earlier_trials() -> None:
     assert [study.is_low(value, others) for value in (1.0, 2.5, 2.75, 2.8, 9.0)] == [True, True, False, False, False]
     assert not study.is_low(0.0, others[:4]), "too few"
     assert study.is_low(0.0, others[:5])
+    nan = float("nan")
+    assert not study.is_low(0.0, [*others[:4], nan, nan]), "too few that are numbers"
     assert not study.is_low(3.0, [3.0] * 20), "all are equal"
-    assert not study.is_low(float("nan"), others)
+    assert not study.is_low(nan, others)
     random = np.random.default_rng(0).random(400)
     low = sum(study.is_low(value, random[:at].tolist()) for at, value in enumerate(random))
     assert 80 < low < 120, "a quarter of a study, not more and more of it"
+
+
+def test_a_trial_with_the_settings_of_an_earlier_one_does_not_count_among_the_earlier() -> None:
+    of: Any = SimpleNamespace(metric=SimpleNamespace(value=lambda figures: figures["mean"]))
+    none: Any = None
+    record = TrialRecord(number=28, state=TrialOutcome.STOPPED, values={})
+    first = [replace(record, number=at, early={"classifier": at + 1.0}) for at in range(8)]
+    again = [replace(first[0], number=at, why="same settings as trial 0") for at in range(8, 28)]
+    attempt = study._Attempt(of, none, record, None, {}, first + again)
+    assert attempt._prunes("classifier", {"mean": 2.5})
 
 
 def test_a_trial_whose_scores_are_among_the_lowest_is_ended_early(
