@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from xc_core.ann import Auto, Exact, Hnsw, IndexPart, Ivf
+from xc_core.ann import Auto, Exact, Hnsw, IndexPart, Ivf, with_more
 from xc_core.ann.faiss_index import even_lengths
 from xc_core.errors import ConfigError
 from xc_core.params import changed
@@ -38,6 +40,14 @@ def test_more_cells_than_vectors_or_probes_than_cells_are_refused(lists: int, pr
         Ivf(lists=lists, probes=probes).build(vectors)
 
 
+def test_the_seed_decides_the_centres_of_cells() -> None:
+    vectors = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32)
+    built: list[Any] = [Ivf(lists=8, probes=1, seed=seed).build(vectors) for seed in (0, 0, 1)]
+    first, again, other = (one.index.quantizer.reconstruct_n(0, 8) for one in built)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
 def test_one_more_coordinate_makes_all_vectors_equally_long_and_keeps_inner_products() -> None:
     random = np.random.default_rng(0)
     vectors = (random.standard_normal((50, 4)) * random.lognormal(0, 2, (50, 1))).astype(np.float32)
@@ -53,3 +63,11 @@ def test_vectors_of_one_length_stay_as_they_are() -> None:
     assert even_lengths(vectors) is vectors
     vectors[0] *= 0.99
     assert even_lengths(vectors).shape == (50, 5)
+
+
+def test_cells_take_later_vectors_of_their_own_length_alone() -> None:
+    vectors = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = Ivf(lists=2, probes=1).build(vectors)
+    assert with_more(index, vectors[:5]) is not None
+    assert with_more(index, 2 * vectors[:5]) is None, "it has to be built again"

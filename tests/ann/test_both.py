@@ -142,6 +142,16 @@ def test_the_effort_is_the_same_wherever_its_search_begins() -> None:
         assert len(found) == 1
 
 
+def test_the_effort_of_a_graph_with_more_labels_is_looked_for_from_the_present_one_on(
+    index: BothIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.facts, efforts = GraphFacts(effort=192, recall=0.99, few=4), []
+    through = both._search_graph
+    monkeypatch.setattr(both, "_search_graph", lambda graph, *given: efforts.append(given[0]) or through(graph, *given))
+    index.extended(clustered(40, seed=5))
+    assert efforts[0] == 192
+
+
 def test_what_was_measured_is_kept_in_files(index: BothIndex, tmp_path: Path) -> None:
     index.facts = GraphFacts(effort=130, recall=0.985, few=4)
     save_index(index, tmp_path)

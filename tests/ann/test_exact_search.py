@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from tests.card import CARD, CardTensor
 from tests.naive import search as naive
-from xc_core.ann import Auto, Exact, ExactIndex, Ivf, base, exact, mining_index
+from xc_core.ann import Auto, Exact, ExactIndex, Ivf, base, exact, load_index, mining_index, save_index
 from xc_core.devices import CPU, Device, put
+from xc_core.errors import CorruptError
 from xc_core.shapes import PAD_ID
 
 
@@ -137,6 +139,19 @@ def test_a_card_that_cannot_keep_all_vectors_gets_each_block_once_and_queries_to
     index.search(vectors[:9], 4)
     assert read == [0, 8, 16]
     assert copied == [9]
+
+
+def test_vectors_of_another_width_in_the_file_of_an_index_are_found_out(tmp_path: Path) -> None:
+    save_index(ExactIndex(np.eye(4, dtype=np.float32)), tmp_path)
+    np.save(tmp_path / "index.npy", np.eye(4, 3, dtype=np.float32))
+    with pytest.raises(CorruptError, match="an index of 4 vectors of width 3"):
+        load_index(tmp_path)
+
+
+@pytest.mark.usefixtures("fake_card")
+def test_an_index_with_more_labels_searches_where_the_first_one_does() -> None:
+    vectors = np.eye(3, dtype=np.float32)
+    assert ExactIndex(vectors, CARD).extended(vectors).device is CARD
 
 
 def test_a_search_for_mining_is_exact_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:

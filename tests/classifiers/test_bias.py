@@ -12,7 +12,7 @@ from tests.arrays import masked
 from tests.classifiers.test_table_head import BATCH, DOCS, LABELS, WIDTH, documents, pool
 from tests.made import made
 from tests.naive.table import Table
-from xc_core.classifiers import LabelTable, TableConfig, TableHead
+from xc_core.classifiers import BiasConfig, LabelTable, TableConfig, TableHead
 from xc_core.losses import LOSSES, BatchLoss, Bce, DecoupledSoftmax, Loss
 from xc_core.sampling import All, Documents, Pool
 from xc_core.shapes import extended
@@ -146,3 +146,10 @@ def accuracy(kind: str, bias_lr: float) -> float:
 def test_a_bias_ranks_the_most_frequent_label_first_if_a_document_says_nothing(kind: str) -> None:
     assert accuracy(kind, 0.02) > 0.65
     assert accuracy(kind, 0.0) < 0.3
+
+
+def test_a_bias_starts_from_the_share_of_the_documents_not_of_their_labels() -> None:
+    truth = masked(np.array([[1, 1, 0], [1, 0, 0], [1, 0, 0]]))
+    table = BiasConfig(lr=0.1, prior=2.0).build(truth, 0.5)
+    assert table is not None
+    np.testing.assert_allclose(table.rows_LD[:, 0], np.log([1, 1 / 3, 0.5 / 3]), rtol=1e-6)

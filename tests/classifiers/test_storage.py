@@ -52,6 +52,23 @@ def test_released_pages_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(released) > 20
 
 
+def test_pages_are_released_before_more_of_them_are_resident_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of eight bytes that is read alone makes a page of 4,096 bytes resident."""
+    released: list[int] = []
+    monkeypatch.setattr("xc_core.classifiers.storage.RESIDENT", 3 * 4096)
+    monkeypatch.setattr(Mapping, "release", lambda self: released.append(self.touched))
+    rows = Rows((10_000, 2), torch.device("cpu"), storage=MAPPED, folder=tmp_path)
+    for accessed, touched in ((torch.tensor([0, 5_000, 9_000]), []), (torch.tensor([7_000]), [4 * 4096])):
+        rows.read(accessed)
+        assert released == touched
+    assert rows.mapping is not None
+    rows.mapping.touched = 0
+    rows.read(slice(0, 1_536))
+    assert released == [4 * 4096], "rows that follow one another share pages"
+
+
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs posix_fallocate")
 def test_a_mapped_table_that_the_disk_has_no_space_for_is_a_storage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

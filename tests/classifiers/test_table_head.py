@@ -194,3 +194,24 @@ def test_a_block_whose_loss_is_no_number_and_later_ones_update_nothing() -> None
     assert torch.isnan(found.loss)
     changed_L = (table.rows_LD != 1).any(1)
     assert changed_L.nonzero().squeeze(1).tolist() == [*range(10), 15]
+
+
+class Nothing:
+    """A loss that no document counts for; divided by their number its gradient is not a number."""
+
+    separable = False
+
+    def __call__(self, scores_BU: torch.Tensor, *masks: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return 0 * scores_BU.sum(), torch.zeros(())
+
+
+def test_a_batch_in_which_no_document_counts_changes_nothing() -> None:
+    own: Any = Nothing()
+    table = LabelTable(torch.ones(4, 3), TableConfig(unit=False))
+    found = TableHead(table, own).descend(
+        torch.ones(DOCS, 3, requires_grad=True), All().build(Documents(truth(4)), 0).pool(BATCH, 0), BATCH, 1.0
+    )
+    assert found.gradient_BD is not None
+    assert not found.gradient_BD.any()
+    assert torch.equal(table.rows_LD, torch.ones(4, 3))
+    assert not table.steps_L.any()

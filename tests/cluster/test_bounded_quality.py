@@ -14,11 +14,11 @@ from xc_core.shapes import F32, I64
 
 
 def world(docs: int, labels: int) -> tuple[tuple[F32, F32], LabelMatrix, tuple[I64, I64]]:
-    """Return random unit vectors, two labels per document, and clusters of four documents."""
+    """Return random unit vectors, two labels per document, and clusters of four documents; the last label has none."""
     random = np.random.default_rng(docs)
     vectors = [random.standard_normal((size, 4), np.float32) for size in (docs, labels)]
     doc_ND, label_LD = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in vectors)
-    pairs = random.integers(0, labels, 2 * docs)
+    pairs = random.integers(0, labels - 1, 2 * docs)
     truth = LabelMatrix.from_pairs(np.repeat(np.arange(docs), 2), pairs, (docs, labels))
     return (doc_ND, label_LD), truth, (np.arange(docs), np.full(docs // 4, 4))
 

@@ -139,3 +139,12 @@ def test_constants_equal_the_slow_twin_and_are_at_most_one_if_all_counts_are_equ
 
 def test_without_positives_there_are_no_constants() -> None:
     assert all(math.isnan(c) for c in constants(matrix([set(), set()], 3)))
+
+
+def test_of_very_many_positives_some_are_measured_each_with_its_own_label() -> None:
+    size = 100_000
+    own, label_LD = np.arange(size) % 2, np.eye(2, dtype=np.float32)
+    truth = LabelMatrix.from_pairs(np.arange(size), own, (size, 2))
+    clusters = np.arange(size), np.full(size // 4, 4)
+    found = theorem1((label_LD[own], label_LD), truth, truth, clusters, radius=0.5, seed=0, sample=8)
+    assert found.eps1 == 0

@@ -248,13 +248,14 @@ def test_without_room_on_the_card_the_processor_clusters_and_says_so(
     lines, asked, vectors = [], [], whole_numbers(11, 2)
     monkeypatch.setattr(Device, "chosen", lambda: CARD)
     monkeypatch.setattr(Device, "keeps", lambda device, size: bool(asked.append(size)))
+    monkeypatch.setattr(on_card, "_PER_POINT", 10**8)
     listen(lines.append)
     found = placed(put(vectors, CARD.torch) if there else vectors)
     silence()
     assert isinstance(found, np.ndarray)
     assert np.array_equal(found, vectors)
     assert asked == [on_card.memory_on_card(11, 2, copied=not there)]
-    assert lines == ["clusters of 11 vectors are made on the CPU: the GPU would need 0.0 GB for them"]
+    assert lines == ["clusters of 11 vectors are made on the CPU: the GPU would need 1.1 GB for them"]
 
 
 @pytest.mark.usefixtures("fake_card")

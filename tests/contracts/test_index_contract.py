@@ -219,6 +219,7 @@ def test_vectors_that_come_later_are_found_and_the_index_stays_as_it_is(kind: st
     index = build(kind, vectors)
     grown = there(kind, with_more(index, more))
     assert (index.size, grown.size) == (3000, 3040)
+    assert (index.search(more, 3).ids_NK < 3000).all()
     assert (grown.search(more, 3).ids_NK[:, 0] == np.arange(3000, 3040)).mean() >= 0.95
     both, queries = np.concatenate([vectors, more]), clustered()[1]
     true = nearest(both, queries, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,6 +90,7 @@ def test_they_survive_json_bit_for_bit_and_the_same_seed_gives_the_same_trees() 
     again = BoostedTrees.from_dict(json.loads(json.dumps(boosted.to_dict())))
     assert np.array_equal(again.predict(features), boosted.predict(features))
     assert how.grow(features, targets, docs).to_dict() == boosted.to_dict()
+    assert replace(how, seed=1).grow(features, targets, docs).to_dict() != boosted.to_dict()
 
 
 def test_no_pairs_are_refused() -> None:

@@ -166,6 +166,14 @@ def test_a_score_that_tells_nothing_has_no_dial() -> None:
     assert fit_dial(Shortlist.ranked(ids, np.zeros_like(scores)), truth, weights, 0.0) is None
 
 
+def test_a_dial_that_changes_no_figure_has_no_effect() -> None:
+    """All five candidates of a document are among the first five in any order."""
+    ids, scores, truth, weights = world()
+    found = fit_dial(Shortlist.ranked(ids[:, :5], scores[:, :5]), truth, weights, 0.0)
+    assert found is not None
+    assert found[0].reach == 0
+
+
 def test_a_cost_moves_the_default() -> None:
     dial, curve = fitted(cost=3.0)
     at = TAILS.index(dial.default)

@@ -139,6 +139,23 @@ def test_reported_signals_and_likelihood_are_those_of_their_definitions() -> Non
     assert figures["tree_log_likelihood"] == pytest.approx(np.mean(likelihoods), rel=1e-5)
 
 
+def test_of_many_documents_a_sample_has_the_signals_and_the_likelihood_of_all() -> None:
+    """In the second half of the documents vectors point elsewhere, and each has three labels instead of one."""
+    half, random = 2000, np.random.default_rng(3)
+    one, three = np.arange(half) % 4, 4 + random.permuted(np.tile(np.arange(4), (half, 1)), axis=1)[:, :3]
+    docs = np.concatenate([np.arange(half), np.repeat(half + np.arange(half), 3)])
+    pairs = LabelMatrix.from_pairs(docs, np.concatenate([one, three.ravel()]), (2 * half, 8))
+    doc_ND = np.repeat(np.eye(2, WIDTH, dtype=np.float32), half, axis=0)
+    own = Tree(width=2).build(Documents(pairs), 0)
+    figures, tree = own.refresh(0, doc_ND, {}), own.noise()
+    assert tree is not None
+    rows, labels = pairs.pairs()
+    noise_P = tree.log_prob(doc_ND[rows], labels.astype(np.int64)[:, None])[:, 0]
+    expected = signal(1 / pairs.counts_N[rows], np.exp(noise_P), len(pairs))
+    assert figures["signal_tree"] == pytest.approx(expected, rel=0.05)
+    assert figures["tree_log_likelihood"] == pytest.approx(noise_P.mean(), rel=0.05)
+
+
 def test_a_label_without_documents_counts_as_half_a_pair() -> None:
     pairs = LabelMatrix.from_pairs(np.arange(4), np.array([0, 0, 0, 2]), (4, 3))
     np.testing.assert_allclose(np.exp(FrequencyNoise.of(pairs).log_prob_L), np.array([3, 0.5, 1]) / 4.5)

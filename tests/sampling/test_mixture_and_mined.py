@@ -79,6 +79,14 @@ def test_mined_labels_are_the_nearest_that_are_no_positives() -> None:
     assert pooled == wanted | set(source("in-batch").pool(DOCS, 0).labels_U.tolist())
 
 
+def test_hard_negatives_of_many_documents_are_not_stale_either_right_after_their_search() -> None:
+    """Staleness is measured on a sample of 256."""
+    random = np.random.default_rng(1)
+    docs, texts = (random.standard_normal((n, WIDTH)).astype(np.float32) for n in (300, LABELS))
+    mined = Mined(search=4).build(Documents(LabelMatrix.none(300, LABELS)), 0)
+    assert refresh(mined, 1, docs, texts)["hard_recall"] == 1.0
+
+
 def test_as_many_are_drawn_as_asked_for_and_each_equally_often() -> None:
     docs, labels = banks()
     mined = source("mined", hard=2, search=6, positives=1)

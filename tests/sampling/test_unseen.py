@@ -41,6 +41,12 @@ def test_if_every_label_has_a_document_none_is_drawn() -> None:
     assert made.labels_U.tolist() == [0, 1, 2, 3]
 
 
+def test_with_first_labels_alone_a_label_that_is_nobodys_first_is_unseen() -> None:
+    truth = LabelMatrix.from_pairs(np.array([0, 0, 1]), np.array([0, 2, 1]), (2, 4))
+    made = InBatch(positives=1, first=True, unseen=5).build(Documents(truth), 0).pool(np.arange(2), 0)
+    assert made.labels_U.tolist() == [0, 1, 2, 3]
+
+
 def world() -> tuple[F32, F32]:
     """Return documents near a common direction and a little near their label's, and rows that start there too."""
     random = np.random.default_rng(1)

@@ -16,7 +16,7 @@ from xc_core.classifiers import TableConfig
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import ConfigError, DataError, DivergedError
 from xc_core.losses import Bce
-from xc_core.sampling import Documents, Importance, Random, Stored
+from xc_core.sampling import Documents, Importance, InBatch, Random, Stored
 from xc_core.scores import BiasedRows, NewLabels, Query, Sample, ScoreData, base
 from xc_core.scores.vectors import VectorScore
 from xc_core.shapes import F32
@@ -39,6 +39,7 @@ def data(filters: LabelMatrix | None = FILTERS) -> ScoreData:
     "parts",
     [
         {},
+        {"seed": 3, "negatives": InBatch(positives=1)},
         {"epochs": 1, "order": Random(batch_size=DOCS)},
         {"epochs": 2, "order": Random(batch_size=DOCS)},
         {"loss": Bce(), "negatives": Importance(positives=0, hard=2, uniform=4, search_in="rows"), "dropout": 0.0},
@@ -101,6 +102,16 @@ def test_the_cost_grows_with_the_epochs_and_counts_every_fit(monkeypatch: pytest
     sample = Sample(ScoreData(TRUTH), ScoreData(TRUTH.rows(np.arange(8))), (DOCS, 2 * DOCS))
     assert BiasedRows(**SMALL).cost(sample) == pytest.approx(4 * 0.5 * (1 + 2)), "epochs of two fits, one twice as long"
     assert calls == [1, 1]
+
+
+def test_a_mistake_in_a_fit_that_is_timed_is_no_cost_of_0() -> None:
+    every, few = ScoreData(TRUTH), ScoreData(TRUTH.rows(np.arange(8)))
+
+    def fit(own: ScoreData) -> None:
+        assert own is few, "a mistake"
+
+    with pytest.raises(AssertionError, match="a mistake"):
+        Sample(every, few, (DOCS,)).seconds(fit)
 
 
 def test_stored_negatives_are_refused() -> None:

@@ -92,6 +92,12 @@ def test_a_query_is_turned_into_terms_once_for_equal_terms(fitted: Terms, tmp_pa
     assert other.of_query(query) is not fitted.of_query(query)
 
 
+def test_terms_that_weigh_otherwise_share_no_query(fitted: Terms) -> None:
+    """As those of two folds, which know the same words from other documents."""
+    query, other = asked(TESTS), replace(fitted, idf_T=fitted.idf_T[::-1].copy())
+    assert not np.array_equal(other.of_query(query).data, fitted.of_query(query).data)
+
+
 def test_texts_without_a_term_in_common_are_refused() -> None:
     with pytest.raises(DataError, match=r"scores\.NAME=null for each of .*lexical, label_words.* has"):
         Terms.fit(["one", "two"], TermSettings())

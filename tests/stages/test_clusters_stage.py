@@ -54,3 +54,14 @@ def test_documents_are_clustered_on_the_chosen_device(
     assert found.sizes.tolist() == [10] * 12
     assert inputs.lines == [f"clusters: 12 of 10 to 10 documents, cohesion {build.facts['cohesion']:.3f}"]
     assert build.facts["cohesion"] == pytest.approx(cohesion(inputs.documents_ND[:120], found.order_N, found.sizes))
+
+
+def test_the_seed_of_the_settings_decides_the_clusters(tmp_path: Path) -> None:
+    orders: list[list[int]] = []
+    for number, seed in enumerate((0, 0, 1)):
+        with building(tmp_path / str(number), kind="clusters") as build:
+            inputs = Inputs(build)
+            inputs.settings = ClustersSettings(size=10, seed=seed)
+            clusters.run(inputs)  # type: ignore[arg-type]
+        orders.append(Clusters.open(tmp_path / str(number)).order_N.tolist())
+    assert orders[0] == orders[1] != orders[2]

@@ -16,7 +16,8 @@ FAMILIES = {"families": 1200, "documents": 5000, "largest": 1000, "given": False
 
 
 def said(validation: int, split: dict[str, Any], fraction: float = 0.1) -> list[str]:
-    facts = {"rows": {"train": 10_000 - validation, "validation": validation}, "split": split, "nearness": None}
+    rows = {"train": 10_000 - validation, "validation": validation, "test": 90_000}
+    facts = {"rows": rows, "split": split, "nearness": None}
     return _validation_notes(facts, IngestConfig(validation_fraction=fraction))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.arrays import matrix
+from tests.chain.toy import Edit
 from tests.conftest import TOPICS, ToyWorld
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.corpus import Corpus
@@ -22,7 +23,7 @@ from xc_core.metrics.calibration import calibration, in_words
 from xc_core.metrics.confusions import Confusion
 from xc_core.metrics.evaluation import Evaluation
 from xc_core.metrics.ranking import per_document, without
-from xc_core.metrics.report import in_bins
+from xc_core.metrics.report import in_bins, report
 from xc_core.shapes import PAD_ID, Shortlist
 from xc_core.stages import evaluation
 from xc_core.stages.evaluation import _label_shift_note, _learnt_from, _measure_blocks, _no_label_note
@@ -108,6 +109,18 @@ def test_intervals_of_precision_end_where_no_document_of_the_dataset_is_better(t
     found = Evaluation.open(trained.folder("evaluation", "toy", "ngame")).report["intervals"]
     most = int(trained.open(Corpus, "toy").labels.counts_N.max())
     assert found["P_at_5"][1] <= 100 * most / 5 < found["R_at_10"][1]
+
+
+def test_intervals_are_drawn_by_the_seed_of_the_settings(
+    copied: Workspace, edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int | None] = []
+    monkeypatch.setattr(
+        evaluation, "report", lambda *a, **named: seeds.append(named.get("seed")) or report(*a, **named)
+    )
+    edit(copied, {"experiments/toy_ngame/stages/evaluation/seed": 7})
+    run_stage(copied, "evaluation", "toy", "ngame")
+    assert seeds == [7]
 
 
 @pytest.mark.parametrize(

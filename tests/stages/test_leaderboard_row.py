@@ -107,17 +107,11 @@ def test_an_evaluation_without_figures_per_document_has_no_p_value() -> None:
     assert math.isnan(leaderboard._p_value(none, none))
 
 
-def test_the_best_of_a_group_has_the_highest_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recipes of the toy world may be equally good, so its leaderboard below does not show it."""
+def ranked(found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the rows of the stage for these evaluations, and what it reports."""
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
-    monkeypatch.setattr(leaderboard, "write_leaderboard", lambda build, found, dataset: rows.extend(found))
-    report = {"intervals": {"P_at_1": [1.0, 2.0], "PSP_at_5": [3.0, 4.0]}, "index_recall": {}}
-    found = {
-        recipe: SimpleNamespace(metrics=dict.fromkeys(TABLE, 1.5) | {"P_at_1": precision}, report=report,
-                                learnt=LEARNT, figures=lambda: None)
-        for recipe, precision in (("ngame", 40.0), ("house", 60.0), ("renee", 50.0), ("dpr", None))
-    }  # fmt: skip
+    monkeypatch.setattr(leaderboard, "write_leaderboard", lambda build, made, dataset: rows.extend(made))
     others = SimpleNamespace(
         recipes=list(found),
         open=lambda recipe, kind: found[recipe],
@@ -128,9 +122,37 @@ def test_the_best_of_a_group_has_the_highest_precision(monkeypatch: pytest.Monke
         experiments=others, build=None, run=SimpleNamespace(dataset="toy"), report=lines.append
     )
     leaderboard.run(context)
+    return rows, lines
+
+
+def evaluated(precision: float | None, figures: PerDocument | None = None, epochs: float = 3.0) -> Any:
+    """Return an evaluation with this P@1, of a recipe whose encoder was trained for so many epochs."""
+    report = {"intervals": {"P_at_1": [1.0, 2.0], "PSP_at_5": [3.0, 4.0]}, "index_recall": {}}
+    learnt = replace(LEARNT, encoder=TrainedOn(train=90, epochs=epochs))
+    metrics = dict.fromkeys(TABLE, 1.5) | {"P_at_1": precision}
+    return SimpleNamespace(metrics=metrics, report=report, learnt=learnt, figures=lambda: figures)
+
+
+def test_the_best_of_a_group_has_the_highest_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes of the toy world may be equally good, so its leaderboard below does not show it."""
+    precisions = {"ngame": 40.0, "house": 60.0, "renee": 50.0, "dpr": None}
+    rows, lines = ranked({recipe: evaluated(value) for recipe, value in precisions.items()}, monkeypatch)
     assert [row["recipe"] for row in rows] == ["house", "renee", "ngame", "dpr"]
     assert [row["p_value"] is None for row in rows] == [True, False, False, False]
     assert lines[0].startswith("leaderboard: 4 recipes, best by P@1: house (")
+
+
+def test_p_compares_a_recipe_with_the_best_of_its_own_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two trained recipes are right on the same 60 of 100 documents, the untrained one on none of these."""
+    right = np.repeat([1.0, 0.0], [60, 40])
+    trained, other = (PerDocument({"P_at_1": each}, {"P_at_1": np.ones(100)}) for each in (right, 1 - right))
+    found = {
+        "words": evaluated(40.0, other, epochs=0.0),
+        "ngame": evaluated(60.0, trained),
+        "dpr": evaluated(60.0, trained),
+    }
+    rows, _ = ranked(found, monkeypatch)
+    assert {row["recipe"]: row["p_value"] for row in rows} == {"words": None, "ngame": None, "dpr": 1.0}
 
 
 @pytest.fixture(scope="module")

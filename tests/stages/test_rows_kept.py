@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ import pytest
 
 from tests.chain.toy import Edit
 from tests.conftest import open_corpus
+from xc_core import artifacts, manifests
 from xc_core.chain import Workspace, run_stage
 from xc_core.classifiers import LabelTables, TableConfig
 from xc_core.data.folds import FINAL, Fold
@@ -63,6 +65,17 @@ def test_rows_that_learn_from_label_texts_record_how_many(copied: Workspace, edi
     assert TrainedOn.read(tables.history, TrainedOn(train=0)).label_texts == open_corpus(copied).num_labels
 
 
+def test_without_epochs_label_texts_as_documents_change_no_byte(copied: Workspace, edit: Edit) -> None:
+    """The setting is not in use then, so the artefact is up to date with either."""
+    digests = []
+    for augment in (False, True):
+        own = {"augment": augment, "epochs": 0.0, "order": {"kind": "random", "batch_size": 16}}
+        edit(copied, {f"experiments/toy_ngame/stages/classifier/{name}": value for name, value in own.items()})
+        run_stage(copied, "classifier", "toy", "ngame", force=True)
+        digests.append(manifests.read_manifest(copied.folder("classifier", "toy", "ngame")).digest())
+    assert digests[0] == digests[1]
+
+
 def test_a_refresh_does_not_keep_rows_of_other_folds(copied: Workspace, edit: Edit) -> None:
     """Rows of a refit have seen validation documents, on which scores without refit are fused."""
     edit(copied, {"experiments/toy_ngame/stages/classifier/refit": False})
@@ -90,6 +103,25 @@ def test_a_refresh_does_not_keep_rows_of_another_width() -> None:
     for width in (4, 5):  # one more: the bias
         kept_LD = np.arange(2 * width, dtype=np.float32).reshape(2, width)
         np.testing.assert_array_equal(classifier._kept_rows(kept_LD, starts_LD, old, learnt_L, unit=False), kept_LD)
+
+
+@pytest.mark.parametrize(
+    ("was_trained", "before", "both"), [(True, "same", True), (True, "another", False), (False, "same", False)]
+)
+def test_rows_learnt_from_what_a_kept_encoder_did(
+    was_trained: bool, before: str, both: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An encoder that earlier rows had, if it was trained, learnt from their train documents."""
+    new, old = Mock(), SimpleNamespace(learnt=lambda: "older")
+    monkeypatch.setattr(classifier, "Learnt", SimpleNamespace(of=lambda corpus: new))
+    monkeypatch.setattr(LabelTables, "open", lambda folder: old)
+    monkeypatch.setattr(manifests, "read_manifest", lambda folder: SimpleNamespace(digest=lambda: "same"))
+    made = SimpleNamespace(depends={"encoder": before})
+    monkeypatch.setattr(artifacts, "read_made", lambda folder: made)
+    context: Any = SimpleNamespace(inputs={"encoder": tmp_path}, previous=tmp_path)
+    found: Any = classifier._learnt(context, None, SimpleNamespace(was_trained=was_trained))  # type: ignore[arg-type]
+    assert found is (new.with_train_of.return_value if both else new)
+    assert new.with_train_of.call_args_list == [call("older")] * both
 
 
 def with_labels(names: str) -> Any:

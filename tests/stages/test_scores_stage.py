@@ -15,7 +15,7 @@ from tests.stages.halves import HELD, open_corpus, open_embeddings, open_scores,
 from xc_core import artifacts, progress
 from xc_core.ann import ExactIndex
 from xc_core.chain import Workspace, run_stage
-from xc_core.data.folds import FINAL
+from xc_core.data.folds import FINAL, Fold
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import ConfigError
@@ -156,6 +156,17 @@ def test_a_score_of_the_noise_needs_negatives_that_were_drawn_from_a_distributio
     with pytest.raises(ConfigError, match="negatives were drawn from none") as caught:
         stage.ScoreInputs(nothing, nothing, tables).noise("final")
     assert caught.value.do == "leave the score out: --set scores.noise=null"
+
+
+def test_the_scores_of_a_fold_read_rows_and_noise_of_its_own_training(trained: Workspace) -> None:
+    """Those of another one have seen the documents that this one leaves out."""
+    folds, asked = [Fold("half-1", refit=True, half=1), Fold(FINAL, refit=True)], list[str]()
+    tables: Any = SimpleNamespace(folds=folds, rows=asked.append, noise=lambda name: asked.append(name) or name)
+    context: Any = SimpleNamespace(build=SimpleNamespace(path=None))
+    data = stage.ScoreInputs(open_corpus(trained), open_embeddings(trained), tables).of(folds[0], context)
+    data.rows()
+    data.noise()
+    assert asked == ["half-1", "half-1"]
 
 
 def test_the_progress_of_a_graph_names_its_score(

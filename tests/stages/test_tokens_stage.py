@@ -16,8 +16,9 @@ from xc_core.chain.extension import EXTENDED_FROM, EXTENDED_TO
 from xc_core.data.splits import TRAIN
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import Tokenised, write_tokens
-from xc_core.errors import DataError, MissingError
+from xc_core.errors import CorruptError, DataError, MissingError
 from xc_core.lifecycle.add_labels import add_labels
+from xc_core.stages import tokens
 
 
 def edited(workspace: Workspace, *names: str) -> Workspace:
@@ -47,6 +48,20 @@ def test_if_every_tokenizer_fails_the_stage_does(workspace: Workspace, tmp_path:
     edited(workspace, f"{tmp_path}/mistyped")
     run_stage(workspace, "corpus", "toy")
     with pytest.raises(MissingError, match="no folder"):
+        run_stage(workspace, "tokens", "toy")
+
+
+def test_an_error_that_is_not_a_tokenizers_ends_the_stage(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(context: object, corpus: object, name: str) -> None:
+        if name == "wordpiece":
+            raise CorruptError("a damaged corpus", expected="an ingested one", do="ingest it again")
+
+    edited(workspace, "wordpiece", "another")
+    run_stage(workspace, "corpus", "toy")
+    monkeypatch.setattr(tokens, "_tokenise", damaged)
+    with pytest.raises(CorruptError, match="a damaged corpus"):
         run_stage(workspace, "tokens", "toy")
 
 

@@ -272,6 +272,16 @@ def test_checkpoints_take_at_most_a_twentieth_of_the_time(monkeypatch: Any, tmp_
     assert checkpoints.due(-1.0)
 
 
+def test_the_wait_for_the_checkpoint_before_is_no_cost_of_the_next_one(monkeypatch: Any, tmp_path: Path) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    checkpoints = Checkpoints(tmp_path / "run", "x")
+    checkpoints._running = SimpleNamespace(result=lambda: now.__setitem__(0, 100.0))  # type: ignore[assignment]
+    checkpoints.save(Rows(), Position(), History())
+    now[0] += 61.0
+    assert checkpoints.due(60.0)
+
+
 def test_no_checkpoint_is_due_while_one_is_written_for_which_it_would_wait(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, "x")
     checkpoints._saved, checkpoints._running = float("-inf"), Future()

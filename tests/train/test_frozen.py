@@ -22,6 +22,7 @@ from xc_core.encoders import EncoderConfig, build_encoder
 from xc_core.encoders.transformer import TransformerEncoder
 from xc_core.losses import Bce, DecoupledSoftmax, Triplet
 from xc_core.sampling import Clustered, InBatch, Mined, Random
+from xc_core.train import frozen
 from xc_core.train.checkpoint import Checkpoints
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder import EncoderTask, encoder_task
@@ -275,6 +276,23 @@ def test_states_that_fill_the_disk_are_not_kept(
     again, free = make(), 4 * docs
     again.keep_states(tmp_path)
     assert isinstance(again.data.documents, WithStates)
+
+
+def test_a_report_says_how_much_space_states_need_and_how_much_is_free(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    monkeypatch.setattr(frozen, "state_bytes", lambda *_: 3 * 10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=8 * 10**9))
+    make().keep_states(tmp_path)
+    assert any("need 3.0 GB, more than a quarter of the 8.0 GB that are free" in line for line in lines)
+
+
+def test_an_error_that_is_no_lack_of_space_ends_the_training(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WithStates, "of", lambda *_: {}["a mistake"])
+    with pytest.raises(KeyError, match="a mistake"):
+        make().keep_states(tmp_path)
 
 
 def test_states_that_a_quota_forbids_are_not_kept(

@@ -126,6 +126,19 @@ def test_progress_is_that_of_the_steps_with_the_last_loss(
         assert f" ({number} of 7 steps), " in line and line.endswith(f", loss {loss:.4f}"), line
 
 
+def test_progress_after_a_resume_has_the_steps_of_the_whole_training(
+    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("QUIET_SECONDS", "_pace"):
+        monkeypatch.setattr(progress, name, 0.0)
+    with pytest.raises(CrashError):
+        fit(Walk(crash_at=6), plan(1.75), Checkpoints(tmp_path / "run", "x"))
+    lines.clear()
+    fit(Walk(), plan(1.75), Checkpoints(tmp_path / "run", "x"))
+    assert [line for line in lines if " steps), " in line] == [line for line in lines if " (7 of 7 steps), " in line]
+    assert any(" (7 of 7 steps), " in line for line in lines)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("kind", ["cpu", "cuda:0"])
 def test_a_card_and_several_processes_read_losses_seldom_and_a_card_prepares_batches(kind: str, processes: int) -> None:

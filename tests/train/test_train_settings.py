@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from xc_core.classifiers import BiasConfig, TableConfig
 from xc_core.encoders import EncoderConfig
 from xc_core.encoders.pooling import Pooling
 from xc_core.errors import ConfigError, UsageError
@@ -17,6 +18,7 @@ from xc_core.train.classifier import ClassifierSettings
 from xc_core.train.encoder import EncoderTask
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import SCORERS, ByBoth, ByRow, ByText
+from xc_core.train.optim import OptimConfig
 
 
 @pytest.mark.parametrize(
@@ -85,10 +87,15 @@ def test_a_scorer_is_written_as_its_kind_and_settings() -> None:
 
 
 def test_without_epochs_the_settings_of_the_training_are_not_in_use() -> None:
-    one = EncoderSettings(epochs=0.0, order=Random(), loss=Bce(), augment=True)
+    given = {"order": Random(), "negatives": InBatch(positives=3), "loss": Bce(), "scorer": ByRow(),
+             "optim": OptimConfig(lr=0.5), "encoder": EncoderConfig(frozen_layers=3)}  # fmt: skip
+    one = EncoderSettings(epochs=0.0, augment=True, refit=True, cache=True, **given)  # type: ignore[arg-type]
     assert in_use(one) == in_use(EncoderSettings(epochs=0.0))
     assert in_use(one) != in_use(EncoderSettings(epochs=0.0, seed=1))
-    other = ClassifierSettings(epochs=0.0, order=Clustered(), negatives=InBatch(), dropout=0.5)
+    parts = {"order": Clustered(), "negatives": InBatch(), "loss": Bce(), "bias": BiasConfig(lr=0.1)}
+    table = TableConfig(lr=0.5, decay=0.5, weight_decay=0.5, optimiser="sgd", precision="bf16")
+    numbers = {"warmup": 0.5, "dropout": 0.5, "average": 0.5, "seed": 7}
+    other = ClassifierSettings(epochs=0.0, table=table, augment=True, **parts, **numbers)  # type: ignore[arg-type]
     assert in_use(other) == in_use(ClassifierSettings(epochs=0.0))
     assert in_use(ClassifierSettings(dropout=0.5)) != in_use(ClassifierSettings())
 

@@ -92,7 +92,8 @@ def run(context: Context[ClassifierSettings]) -> None:
         costs["mining_seconds"] += result.history.refresh_seconds
         del result  # the table, before the next fold has its own
     unit = settings.table.unit if settings.epochs > 0 or trained.rows_LD is None else trained.unit_rows
-    documents = TrainedOn.of(corpus, validation=all_folds[-1].refit, augment=settings.augment)
+    augment = settings.augment and settings.epochs > 0  # without epochs no result depends on the setting
+    documents = TrainedOn.of(corpus, validation=all_folds[-1].refit, augment=augment)
     biased = bool(settings.epochs and settings.bias.lr)
     results = history.results() | documents.recorded()
     writer.finish(all_folds, row_labels(corpus), _learnt(context, corpus, trained), results, unit=unit, biased=biased)
