@@ -206,6 +206,17 @@ def storage_error(reason: str, path: Path, error: Exception | None = None) -> St
     )
 
 
+def resolved(path: Path) -> Path:
+    """Return ``path.resolve()``; raise RuntimeError (to Python 3.12) or OSError for a link that leads to itself.
+
+    Later versions of Python return the link.
+    """
+    found = path.resolve()
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        found.stat()
+    return found
+
+
 def _permission_advice(path: Path) -> str:
     """Return who can give the permission to write a path: this user, or its owner."""
     owner = _existing_part(path).stat().st_uid

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from xc_core.causes import resolved
 from xc_core.errors import MissingError
 
 FILE: Final = "params.yaml"
@@ -18,9 +19,9 @@ def project_root(start: Path | None = None) -> Path | None:
     ``start`` is the current folder by default. Raises MissingError if that was deleted.
     """
     if root := os.environ.get("XC_ROOT"):
-        return Path(root).resolve()
+        return resolved(Path(root))
     try:
-        current = (start or Path.cwd()).resolve()
+        current = resolved(start or Path.cwd())
     except FileNotFoundError as error:
         found = "a current folder that was deleted"
         raise MissingError(found, expected="a folder", do="change into the project's folder") from error

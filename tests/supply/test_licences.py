@@ -138,6 +138,25 @@ def test_needed_packages_are_followed_through_extras_and_markers(tmp_path: Path)
         names("unheard")
 
 
+PROPRIETARY = ["License: LicenseRef-NVIDIA-Proprietary", "Classifier: License :: Other/Proprietary License"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("cuda-toolkit", []),
+        ("nvidia-cublas", ["License-Expression: LicenseRef-NVIDIA-Proprietary"]),
+        *((f"nvidia-{name}", PROPRIETARY) for name in ("cuda-cupti", "cuda-nvrtc", "cufft", "cufile", "curand")),
+        *((f"nvidia-{name}", PROPRIETARY) for name in ("cusolver", "cusparse")),
+        ("nvidia-cusparselt-cu13", ["License: NVIDIA Proprietary Software"]),
+        ("nvidia-nvtx", ["License: Apache 2.0", "Classifier: License :: Other/Proprietary License"]),
+    ],
+)
+def test_the_packages_of_torch_for_cuda_have_allowed_licences(tmp_path: Path, name: str, fields: list[str]) -> None:
+    """Their metadata as of torch 2.13; on Linux ``pip install`` brings them unless another index is named."""
+    assert list(refusals([put(tmp_path, name, *fields)], Rules.open())) == []
+
+
 def test_every_package_of_this_project_is_pinned_and_has_an_allowed_licence() -> None:
     from packaging.utils import canonicalize_name
 

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from xc_core import artifacts
+from xc_core.causes import resolved
 from xc_core.chain import Ran, Workspace, incoming, recut_corpus, run_stage
 from xc_core.chain.changelog import Kind
 from xc_core.chain.names import checked_name
@@ -230,7 +231,7 @@ def _report_difference(difference: Difference) -> None:
 
 def _refuse_project(workspace: Workspace, path: Path) -> None:
     """Raise UsageError for a folder that holds the project itself, for instance "/"."""
-    if workspace.root.resolve().is_relative_to(path.resolve()):
+    if workspace.root.resolve().is_relative_to(resolved(path)):
         raise UsageError(
             f"the folder {bare(str(path))}, which holds the project itself",
             expected="a folder with the files of one dataset",

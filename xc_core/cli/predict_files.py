@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xc_core import artifacts
+from xc_core.causes import resolved
 from xc_core.data.formats.tables import ENDINGS, has_ending
 from xc_core.data.formats.texts import blocks_of
 from xc_core.data.label_file import not_a_file
@@ -86,7 +87,7 @@ class Job:
             raise UsageError(
                 f"{self.target} as input and output", expected="two files", do="name another file with --output"
             )
-        self.target.resolve()  # raises the error of a link to itself: now, not when all rows are answered
+        resolved(self.target)  # raises the error of a link to itself: now, not when all rows are answered
 
     @property
     def folder(self) -> Path:

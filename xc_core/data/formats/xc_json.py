@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -320,12 +320,14 @@ def _state_labels(path: Path, labels: int) -> None:
     """Replace the number of labels in the header of a sparse label matrix; raise DataError for damaged rows."""
     options = ReadOptions()
     rows, _ = read_header(path, options)
-    with replacing(path) as work, work.open("wb") as file:
-        output = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else file
+    with (
+        replacing(path) as work,
+        work.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) if path.suffix == ".gz" else nullcontext(file) as output,
+    ):
         output.write(f"{rows} {labels}\n".encode())
         for number, block in blocks(path, options):
             output.write(block[block.index(b"\n") + 1 :] if number == 1 else block)
-        output.close()
 
 
 _FILES = ("trn.json", "tst.json", "lbl.json")
