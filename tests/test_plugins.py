@@ -15,7 +15,6 @@ import pytest
 from xc_core import plugins
 from xc_core.errors import ConfigError
 from xc_core.plugins import GROUP, Part, Table, importing, load_plugins
-from xc_core.recipes import find_recipe
 
 PLUGGED: Table[int] = Table("plug")
 """The table that the plug-ins of these tests register in; each test empties it."""
@@ -190,13 +189,6 @@ def test_a_plug_in_that_cannot_be_imported_is_named_at_every_look_up(provide: Pr
         do = "choose another name, or" if name == "a name in use" else "fix or"
         assert caught.value.do == f"{do} uninstall the package that provides it"
     assert PLUGGED["red"] == 1, "a known name still works"
-
-
-def test_no_other_recipe_is_the_advice_if_a_plug_in_cannot_be_imported(provide: Provide) -> None:
-    provide(xc_broken="1 / 0")
-    with pytest.raises(ConfigError, match="the plug-in 'xc_broken'") as caught:
-        find_recipe("theirs")
-    assert "--base" not in caught.value.do
 
 
 def test_no_garbage_is_collected_while_libraries_are_imported() -> None:

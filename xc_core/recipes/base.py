@@ -10,7 +10,7 @@ from xc_core.data.splits import LEARN_FROM
 from xc_core.errors import ConfigError, nearest
 from xc_core.fusion import Inputs
 from xc_core.params import UnknownSettingError, changed
-from xc_core.plugins import Table, UnknownPartError
+from xc_core.plugins import Table, load_plugins
 from xc_core.recipes.settings import StageSettings, inputs_of, named
 
 __all__ = ["RECIPES", "Recipe", "find_recipe", "named", "register"]
@@ -138,6 +138,7 @@ def find_recipe(name: str) -> Recipe:
     """Return the recipe ``name``; raise ConfigError, naming the nearest, if there is none."""
     try:
         return RECIPES[name]
-    except UnknownPartError as error:  # not that of a plug-in that cannot be imported, which no other --base repairs
+    except ConfigError as error:
+        load_plugins()  # raises the error of one that cannot be imported, which no other --base repairs
         do = f"{error.do}; a variant of a known one under a name of its own needs --base KNOWN"
         raise ConfigError(error.found, expected=error.expected, do=do) from error
