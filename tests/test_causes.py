@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from xc_core import artifacts, causes
-from xc_core.causes import shortage, storage_error, storage_reason
+from xc_core.causes import resolved, shortage, storage_error, storage_reason
 from xc_core.errors import ConfigError, StorageError
 
 
@@ -242,3 +242,24 @@ def test_of_a_folder_that_cannot_be_copied_the_first_error_is_reported(
     assert error.found.startswith(found.format(copy=copy, source=first, target=copy / Path(first).name))
     assert error.do.startswith(do)
     assert storage_reason(shutil.Error("a different kind"), tmp_path) == ""
+
+
+@pytest.mark.parametrize("inside", ["", "folder/file"])
+def test_a_link_to_itself_is_an_error_with_every_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    """``Path.resolve`` raises a RuntimeError for it up to 3.12; since then it returns the link, as it does here."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for way in (Path.resolve, lambda path: path):
+        monkeypatch.setattr(Path, "resolve", way)
+        with pytest.raises((OSError, RuntimeError)) as caught:
+            resolved(loop / inside)
+        assert storage_reason(caught.value, tmp_path).startswith("a symbolic link that leads to itself (")
+
+
+def test_a_path_that_is_not_there_is_resolved(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    assert resolved(tmp_path / "file" / "below") == tmp_path / "file" / "below"
+    assert resolved(tmp_path / "link" / "below") == tmp_path / "gone" / "below"
