@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from xc_core.artifacts import sha256_file
-from xc_core.errors import CorruptError, DataError, MissingError, UnavailableError, XCError, bare, first_line, shown
+from xc_core.errors import (
+    CorruptError,
+    DataError,
+    MissingError,
+    UnavailableError,
+    XCError,
+    bare,
+    first_line,
+    nearest,
+    shown,
+)
 from xc_core.outside import text_of
 from xc_core.plugins import Table
 from xc_core.root import project_root
@@ -23,6 +33,8 @@ from xc_core.root import project_root
 Locator = Callable[[], Path]
 LOCATORS: Table[Locator] = Table("packaged encoder")
 
+BAG: Final = "bag"
+"""Name of the encoder that has no pretrained weights."""
 FROM_CORPUS: Final = "wordpiece"
 """Name of the tokenizer that is trained on the corpus."""
 TOKENIZER_FILES: Final = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.bpe", "*.tiktoken")
@@ -244,8 +256,9 @@ def unusable(
             expected=files,
             do=f"save the {part} there with save_pretrained",
         )
+    near = nearest(name, (BAG, *LOCATORS))
     return UnavailableError(
-        f"no {part} {name!r} on this machine or on the model hub ({first_line(error)})",
+        f"no {part} {name!r}{near} on this machine or on the model hub ({first_line(error)})",
         expected="the name of a model on the hub, and a network; or a local folder",
         do="download the model on a machine with a network, and give its folder instead of its name",
     )

@@ -46,9 +46,11 @@ def delete(
     """Delete experiments, registered versions or, if none of them is named, a whole dataset.
 
     An experiment has an entry in params.yaml, stages in dvc.lock, and files; a dataset has all of its experiments and
-    its raw files too. Their registered versions stay, so a champion still answers. --version and --keep delete packed
-    models that are registered in MLflow, but none that is in use: champion, previous champion, challenger, and those
-    that the gate compares with. If the dataset was deleted, --version deletes these too.
+    its raw files too. Registered versions stay in MLflow. The champion of a deleted experiment still answers; that of
+    a deleted dataset only from MLflow, as models:/xc-NAME@champion, because no command knows the dataset. --version
+    and --keep delete packed models that are registered in MLflow, but none that is in use: champion, previous
+    champion, challenger, and those that the gate compares with. If the dataset was deleted, --version deletes these
+    too.
 
     With --even-previous, --version also deletes the previous champion and those that the gate compares with, which may
     hold what xc forget removed. xc rollback has no version to return to then.

@@ -83,7 +83,7 @@ def test_json_has_the_figures_of_the_table_and_those_of_the_report(xc: Xc, ready
                 assert line.split(maxsplit=2)[1:] == ["-", f"0 pairs{left}"]
                 continue
             assert float(line.split()[1]) == pytest.approx(row["points"], abs=0.006)
-            assert line.endswith("not clear") is not row["clear"]
+            assert ("not clear" in line) is not row["clear"]
             assert ("pairs" in row) is (f"{row.get('pairs')} pairs" in line) is (name in RECALL.values())
         assert len(lines) == len(found["metrics"]) + 1, "the title of the last lines"
 
@@ -109,6 +109,21 @@ def test_no_difference_has_a_minus_before_zero(xc: Xc, ready: Workspace, monkeyp
     tiny = {"R_at_10": PairedDifference(-0.001, -0.0049, 0.3)}
     monkeypatch.setattr("xc_core.metrics.paired.differences", lambda *_: tiny)
     assert "R@10       +0.00   [+0.00, +0.30]   not clear" in xc("compare", *TOY, "ngame", "ngame:classifier").out
+
+
+@pytest.mark.parametrize(
+    ("low", "differing", "verdict"),
+    [(0.2, 6, ""), (0.2, 5, "   not clear: only 5 documents differ"), (0.2, 1, "   not clear: only 1 document differs"),
+     (-0.2, 5, "   not clear"), (-0.2, 6, "   not clear")],
+)  # fmt: skip
+def test_a_difference_of_few_documents_is_said_to_be_one(
+    xc: Xc, ready: Workspace, monkeypatch: pytest.MonkeyPatch, low: float, differing: int, verdict: str
+) -> None:
+    """An interval above 0 was called not clear without a reason."""
+    row = {"P_at_3": PairedDifference(1.39, low, 2.78, differing)}
+    monkeypatch.setattr("xc_core.metrics.paired.differences", lambda *_: row)
+    line = f"P@3        +1.39   [{low:+.2f}, +2.78]{verdict}"
+    assert line in xc("compare", *TOY, "ngame", "ngame:classifier").out.splitlines()
 
 
 def test_compare_refuses_figures_of_documents_that_were_replaced(xc: Xc, own: Workspace) -> None:

@@ -195,6 +195,9 @@ def test_a_name_that_the_hub_does_not_have_is_reported_with_what_to_do(monkeypat
     assert "'no-such-owner/no-such-model'" in caught.value.found
     assert "give its folder" in caught.value.do
     assert caught.value.exit_code == 69
+    for typed, meant in (("bagg", "bag"), ("miniml", "minilm")):
+        with pytest.raises(UnavailableError, match=rf"'{typed}' \(nearest: '{meant}'\) on this machine"):
+            build_encoder(EncoderConfig(name=typed), 17, 0)
 
 
 @pytest.fixture

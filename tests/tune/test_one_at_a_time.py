@@ -215,12 +215,13 @@ def test_the_summary_says_which_changes_differ_and_how_many_would_by_chance() ->
         "intervals below 0: fusion.rule=sum (P@5); encoder.loss.margin=0.1 (P@1)",
         "about 0.6 of these 12 intervals would exclude 0 by chance if no setting mattered; an interval is that of "
         "other documents, not of other seeds",
+        "figures that fewer than six documents change are left out",
         "the best change that is clearly better is trial 3, encoder.loss.margin=0.5: P@1 +1.50 [+0.50, +2.50]",
         "train it:  xc train --dataset toy --recipe ngame-tuned --base ngame --budget none --set classifier.epochs=3 "
         "--set encoder.loss.margin=0.5",
     ], "trial 2 differs on 5 documents alone, and trial 4 in the seed"
     text = note(changes(BASE, *CHANGES), "xc tune ...")
-    assert all(f"- {line}\n" in f"{text}\n" for line in lines[8:13]) and lines[13].partition("  ")[2] in text
+    assert all(f"- {line}\n" in f"{text}\n" for line in lines[8:14]) and lines[14].partition("  ")[2] in text
     assert "- trial 5 failed (odd): fusion.rule.depth 1" in text
 
 

@@ -132,7 +132,7 @@ def _show(whole: PerDocument, scores: int, changes: Mapping[str, Mapping[str, Pa
     for title, *cells in lines:
         text = "".join(f"{cell:<{width}}" for cell, width in zip(cells, widths[1:], strict=True))
         click.echo(f"{title:<{widths[0]}}{notes.get(title, text)}".rstrip())
-    click.echo("Points of percent; * clear: the interval excludes 0.")
+    click.echo("Points of percent; * clear: the interval excludes 0, and at least six documents differ.")
 
 
 def _cell(change: PairedDifference) -> str:

@@ -42,7 +42,8 @@ def compare(dataset: str, on: str, as_json: bool, ours: str, theirs: str) -> Non
 
     Each is the name of a recipe, or RECIPE:SCORE for one of its scores alone, for instance ngame:classifier. Both are
     resampled together, so this sees differences that are smaller than either one's own interval. The interval is that
-    of other documents; for other seeds of the training see docs/python.md.
+    of other documents; for other seeds of the training see docs/python.md. A difference is clear if the interval
+    excludes 0 and the figures of at least six documents differ.
 
     Validation documents are those that no score of either recipe had seen, without those of which one recipe leaves a
     label out (docs/data-formats.md). Both must be trained up to the stage fusion. A fusion is fitted on one half of
@@ -99,6 +100,8 @@ def _line(title: str, row: dict[str, Any], basis: str) -> str:
     if math.isnan(row["points"]):
         return f"{title:<8}{'-':>8}   {basis}"
     pairs, verdict = f"   {basis}" if "pairs" in row else "", "" if row["clear"] else "   not clear"
+    if verdict and (row["low"] > 0 or row["high"] < 0):
+        verdict += f": only {counted(row['differing'], 'document')} {'differs' if row['differing'] == 1 else 'differ'}"
     return f"{title:<8}{row['points']:>+z8.2f}   [{row['low']:+z.2f}, {row['high']:+z.2f}]{pairs}{verdict}"
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xc_core.encoders.base import ENCODERS, Encoder, EncoderConfig, Family
+from xc_core.pretrained import BAG
 
 
 class BagEncoder(Encoder):
@@ -39,4 +40,4 @@ def _rebuild(config: EncoderConfig, facts: dict[str, Any]) -> BagEncoder:
     return BagEncoder(config, int(facts["vocabulary_size"]))
 
 
-ENCODERS.add("bag", Family(BagEncoder, _rebuild, unused=frozenset({"pooling", "frozen_layers"})))
+ENCODERS.add(BAG, Family(BagEncoder, _rebuild, unused=frozenset({"pooling", "frozen_layers"})))

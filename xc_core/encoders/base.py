@@ -21,7 +21,7 @@ from xc_core.encoders.unallocated import unallocated
 from xc_core.errors import ConfigError, CorruptError, MissingError, XCError, first_line
 from xc_core.params import at_least, at_most, below
 from xc_core.plugins import HasOutside, HasUnused, Table
-from xc_core.pretrained import FROM_CORPUS, model_files
+from xc_core.pretrained import BAG, FROM_CORPUS, model_files
 from xc_core.seeds import seed_torch
 
 _LARGEST_SIZE: Final = 65_536
@@ -80,7 +80,7 @@ class EncoderConfig(HasUnused, HasOutside):
     @property
     def tokenizer(self) -> str:
         """Name of the tokenizer of this encoder."""
-        return FROM_CORPUS if self.name == "bag" else self.name
+        return FROM_CORPUS if self.name == BAG else self.name
 
 
 class Group(NamedTuple):

@@ -77,6 +77,7 @@ def changes(record: StudyRecord) -> list[str]:
     count = len(compared) * len(FIGURES)
     by_chance = f"about {count / 20:.1f} of these {counted(count, 'interval')} would exclude 0 by chance"
     lines.append(f"{by_chance} if no setting mattered; an interval is that of other documents, not of other seeds")
+    lines.append("figures that fewer than six documents change are left out")
     if (best := record.winner) is None:
         return [*lines, f"no single change is clearly better by the {record.metric}"]
     gain = f"{record.metric} {_interval(best.gain(OBJECTIVE))}"
