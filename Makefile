@@ -41,7 +41,7 @@ demo: $(VENV)/installed  ## Run the whole pipeline on the bundled dataset (2 to 
 test: $(VENV)/installed  ## Run the default tests (6 to 11 minutes on 2 cores)
 	$(PYTEST) -m 'not slow and not chain'
 
-test-chain: $(VENV)/installed  ## Run the tests of whole chains, and of several processes (about 6 minutes on 2 cores)
+test-chain: $(VENV)/installed  ## Run the tests of whole chains, and of several processes (6 to 10 minutes on 2 cores)
 	$(PYTEST) -m 'chain and not slow'
 
 test-slow: $(VENV)/installed  ## Run the tests that take minutes

@@ -28,7 +28,7 @@ def run(context: Context[NegativesSettings]) -> None:
     """Search, remove positives, and measure recall against exact search; several processes share the labels."""
     if not context.settings.k:
         HardNegatives(np.zeros(0, np.int64), Shortlist.nothing(0)).write(context.build)
-        context.report("negatives: none are mined, the classifier finds its own (negatives.k = 0)")
+        context.report("negatives: none are mined (negatives.k = 0)")
         return
     _mine(context)
 
