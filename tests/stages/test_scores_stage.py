@@ -159,7 +159,7 @@ def test_a_score_of_the_noise_needs_negatives_that_were_drawn_from_a_distributio
 
 
 def test_the_scores_of_a_fold_read_rows_and_noise_of_its_own_training(trained: Workspace) -> None:
-    """Those of another one have seen the documents that this one leaves out."""
+    """The classifiers of the other folds have seen the documents that this one leaves out."""
     folds, asked = [Fold("half-1", refit=True, half=1), Fold(FINAL, refit=True)], list[str]()
     tables: Any = SimpleNamespace(folds=folds, rows=asked.append, noise=lambda name: asked.append(name) or name)
     context: Any = SimpleNamespace(build=SimpleNamespace(path=None))

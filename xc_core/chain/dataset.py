@@ -12,7 +12,7 @@ from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, nearest
 from xc_core.params import at_least, at_most, one_of, within
 from xc_core.plugins import HasOutside
-from xc_core.pretrained import FROM_CORPUS, tokenizer_files
+from xc_core.pretrained import BAG, FROM_CORPUS, tokenizer_files
 
 POLICIES: Final = ("auto", "manual")
 _CRON_RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
@@ -57,7 +57,7 @@ class TokensConfig(HasOutside):
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1, vocabulary=1)
         at_most(self, max_tokens=1 << 20, vocabulary=10_000_000)
-        if "bag" in self.tokenizers:
+        if BAG in self.tokenizers:
             raise ConfigError(
                 "bag among the tokenizers, the name of an encoder",
                 expected=f"names of tokenizers; that of the encoder bag is {FROM_CORPUS}, made from the corpus",

@@ -15,6 +15,7 @@ from xc_core.chain.costs import gigabytes
 from xc_core.cli.options import Number, recipe_option
 from xc_core.cli.train import changes_of
 from xc_core.errors import UsageError
+from xc_core.pretrained import BAG
 from xc_core.visible import counted
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _recipe(
     if dim is None:
         return base, changes
     config = find_recipe(base).changed(changes).encoder.encoder
-    field = "width" if config.name == "bag" and not config.projection else "projection"
+    field = "width" if config.name == BAG and not config.projection else "projection"
     return base, deep_merged(changes, {"encoder": {"encoder": {field: dim}}})
 
 
