@@ -12,7 +12,6 @@ from typing import Final
 
 import dagster as dg
 
-from assets.partitions import DATASETS, EXPERIMENTS
 from assets.stages import MODE_TAG
 from xc_core.chain.registry import STAGES
 from xc_core.environment import whole
@@ -39,33 +38,28 @@ def gpu_tags() -> dict[str, str]:
 prepare = dg.define_asset_job(
     "prepare",
     dg.AssetSelection.assets("corpus", "tokens"),
-    partitions_def=DATASETS,
     description="Reads the raw files of a dataset and tokenises its texts.",
 )
 retrain = dg.define_asset_job(
     "retrain",
     dg.AssetSelection.assets(*_RETRAIN),
-    partitions_def=EXPERIMENTS,
     tags=gpu_tags(),
     description="Trains one recipe on one dataset, evaluates the model and registers it.",
 )
 refresh = dg.define_asset_job(
     "refresh",
     dg.AssetSelection.assets(*_REFRESH),
-    partitions_def=EXPERIMENTS,
     tags={MODE_TAG: "refresh", **gpu_tags()},
     description="Updates a model for new documents and labels without training, evaluates it and registers it.",
 )
 compare = dg.define_asset_job(
     "compare",
     dg.AssetSelection.assets("leaderboard"),
-    partitions_def=DATASETS,
     description="Compares all evaluated recipes of a dataset.",
 )
 drift = dg.define_asset_job(
     "drift",
     dg.AssetSelection.assets("data_drift"),
-    partitions_def=EXPERIMENTS,
     description="Measures how far the data have moved away from a model; refresh or retrain follows by a rule.",
 )
 ALL = [prepare, retrain, refresh, compare, drift]

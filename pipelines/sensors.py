@@ -11,7 +11,16 @@ from typing import Any, Final
 import dagster as dg
 
 from assets import staleness, studies
-from assets.dagster_internals import AUTO_RETRY, BACKFILL, MATERIALIZE, PARENT_RUN, PARTITION, WILL_RETRY, retry_failed
+from assets.dagster_internals import (
+    AUTO_RETRY,
+    BACKFILL,
+    MATERIALIZE,
+    PARENT_RUN,
+    PARTITION,
+    WILL_RETRY,
+    CancelledError,
+    retry_failed,
+)
 from assets.inbox import INBOX_TAG, inbox, state, was_ingested
 from assets.partitions import DATASETS, RECIPES, experiment_key, split_key, sync
 from assets.stages import MODE_TAG
@@ -137,7 +146,11 @@ def staleness_sensor(workspace: Workspace) -> dg.SensorDefinition:
         if previous.get("mark") == mark:
             return dg.SkipReason("nothing has changed")
         known = previous["known"] if isinstance(previous.get("known"), dict) else {}
-        states = [state for state in staleness.partition_states(workspace) if not state.missing or state.key in known]
+        try:
+            found = staleness.partition_states(workspace)
+        except CancelledError as cancelled:  # xc ui was stopped meanwhile; the next tick looks again
+            return dg.SkipReason(str(cancelled))
+        states = [state for state in found if not state.missing or state.key in known]
         changed = [state for state in states if known.get(state.key) != state.text]
         later = staleness.being_recorded(context.instance, changed)
         changed = [state for state in changed if state.key not in later]

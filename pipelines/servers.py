@@ -34,6 +34,8 @@ from xc_core.visible import http_address
 
 _ALL_INTERFACES: Final = ("0.0.0.0", "::", "")
 """Hosts that stand for every address of the machine."""
+_KNOWN_WARNINGS: Final = ("Function `dev_command` is superseded", "starlette.middleware.wsgi is deprecated")
+"""Starts of warnings that Dagster and MLflow give about themselves at each start."""
 
 
 @click.command(short_help="Run the whole pipeline on the bundled dataset.")
@@ -79,6 +81,8 @@ def ui(host: str, dagster_port: int, mlflow_port: int) -> None:
     # MLflow's job execution, which is for language models, would start eight processes (2 GB)
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
     environment |= _addresses(host, dagster_port, mlflow_port)
+    ignored = [f"ignore:{start}" for start in _KNOWN_WARNINGS]
+    environment["PYTHONWARNINGS"] = ",".join([*ignored, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
     # not an argument: other users can read the arguments of a process, and the address may hold a password
     environment["MLFLOW_BACKEND_STORE_URI"] = settings.uri
     commands = [

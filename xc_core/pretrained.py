@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from xc_core.artifacts import sha256_file
 from xc_core.errors import (
@@ -57,6 +60,9 @@ _MODEL_FILES: Final = ("config.json", "*.safetensors", "*.safetensors.index.json
 _POOLING: Final = "pooling_mode_"
 _POOLINGS: Final = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}
 """Kinds of pooling by their names in sentence-transformers."""
+_PORTS: Final = {"http": 80}
+_SECONDS: Final = 10
+"""The wait for the server of the model hub."""
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,39}")
 """The name of a kind of pooling; anything else is not worth a line of a report."""
 
@@ -241,6 +247,26 @@ def _is_folder(path: Path) -> bool:
 def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     paths = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
     return sorted(set(paths)) if _is_folder(folder) else []
+
+
+def is_hub_away() -> bool:
+    """Return True if the model hub is switched off (HF_HUB_OFFLINE) or its server takes no connection.
+
+    Then ask for files of this machine only: transformers repeats each request to the hub for half a minute, even for a
+    model whose files are here. If a proxy is set, no connection is tried, and the answer is False.
+    """
+    from huggingface_hub import constants
+
+    server = urlsplit(constants.ENDPOINT)
+    if constants.HF_HUB_OFFLINE or {server.scheme, "all"} & getproxies().keys():
+        return bool(constants.HF_HUB_OFFLINE)
+    try:
+        with socket.create_connection(
+            (server.hostname, server.port or _PORTS.get(server.scheme, 443)), timeout=_SECONDS
+        ):
+            return False
+    except OSError:
+        return True
 
 
 def unusable(

@@ -153,6 +153,50 @@ def test_nine_tenths_of_the_test_documents_have_to_be_later(
     assert split_facts(fresh)["by"] == split
 
 
+def write_table(folder: Path, columns: str, cells: str) -> Path:
+    """Write train.csv: 300 rows, each with a text and the cells, in which # is the number of the row modulo 9."""
+    folder.mkdir()
+    rows = (f"word{n} other{n % 7},{cells.replace('#', str(n % 9))}" for n in range(300))
+    (folder / "train.csv").write_text("\n".join([columns, *rows]))
+    return folder
+
+
+_HINT = "--split time --replace --allow-loss 1"
+
+
+def test_drawn_test_documents_with_times_are_reported_and_the_advice_works(
+    xc: Xc, fresh: Workspace, tmp_path: Path
+) -> None:
+    folder = write_table(tmp_path / "drop", "text,labels,time", "label#,2020-01-0#T10:00:00".replace("0#", "1#"))
+    ended = ingest(xc, folder)
+    assert f"ingest again with {_HINT}" in ended.err and split_facts(fresh)["some_are_tests"] is True
+    again = ingest(xc, folder, *_HINT.split())
+    assert "every document has a time" not in again.err and split_facts(fresh)["last_are_tests"] is True
+
+
+@pytest.mark.parametrize(("columns", "cells", "more"), [
+    ("text,labels", "label#", []), ("text,labels,time", "label#,2020-01-1#", ["--split", "uid"]),
+])  # fmt: skip
+def test_no_split_by_time_is_proposed_without_times_or_if_another_one_was_asked_for(
+    xc: Xc, fresh: Workspace, tmp_path: Path, columns: str, cells: str, more: list[str]
+) -> None:
+    assert "has a time" not in ingest(xc, write_table(tmp_path / "drop", columns, cells), *more).err
+
+
+def test_no_split_by_time_is_proposed_beside_a_test_file(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    assert "has a time" not in ingest(xc, timed_world(200).write(tmp_path / "drop")).err
+    assert "later_tests" in split_facts(fresh)
+
+
+def test_the_proposed_separator_works(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    """Without both options the dataset that is there refused it twice."""
+    folder = write_table(tmp_path / "drop", "text,labels", "label#|other#")
+    hint = "--label-separator '|' --replace --allow-loss 1"
+    assert f"ingest again with {hint}" in ingest(xc, folder).err
+    ingest(xc, folder, *hint.replace("'", "").split())
+    assert fresh.open(Corpus, "new").num_labels == 18
+
+
 def test_beside_a_validation_file_times_choose_nothing(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
     world = timed_world(400)
     folder = world.write(tmp_path / "drop")

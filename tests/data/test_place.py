@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -196,6 +197,25 @@ def test_unused_columns_are_reported_once(workspace: Workspace, tmp_path: Path, 
     (folder / "train.csv").write_text("\n".join(f"{line},{'2020' if i else 'year'}" for i, line in enumerate(lines)))
     place(workspace, folder, "toy", IngestConfig(), replace=False)
     assert [line for line in reported if "ignored" in line] == ["train.csv: ignored columns: 'year'"]
+
+
+@pytest.mark.parametrize(
+    ("header", "renamed"),
+    [
+        ("Text,Labels", "'Text' to 'text', 'Labels' to 'labels'"),
+        ("text, LABELS ", "' LABELS ' to 'labels'"),
+        ("Title,labels", "'Title' to 'title'"),
+    ],
+)
+def test_columns_in_another_case_are_renamed_not_ignored(
+    workspace: Workspace, tmp_path: Path, reported: list[str], header: str, renamed: str
+) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "train.csv").write_text(f"{header}\none two,a\n")
+    with pytest.raises(DataError, match=re.escape(f"rename {renamed}; in CSV")) as caught:
+        place(workspace, folder, "toy", IngestConfig(), replace=False)
+    assert reported == [] and "nearest" not in str(caught.value)
 
 
 def test_files_that_are_not_read_are_reported(workspace: Workspace, world: Path, reported: list[str]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
+from tests.source import ROOT
 from xc_core.metrics import bootstrap, paired
 from xc_core.metrics.paired import differences
 from xc_core.metrics.ranking import PerDocument
@@ -138,3 +141,9 @@ def test_equal_differences_of_all_documents_have_the_interval_of_the_rule_of_thr
     found = differences(figures(np.full(300, ours)), figures(np.full(300, theirs)))["P_at_1"]
     assert (found.low, found.high) == pytest.approx(ends, abs=0.001)
     assert found.clear == clear
+
+
+@pytest.mark.parametrize("place", ["xc_core/tune/report.py", "xc_core/cli/compare.py", "xc_core/cli/ablate.py"])
+def test_what_commands_say_of_few_documents_is_the_limit(place: str) -> None:
+    assert paired._FEWEST == 6
+    assert len(re.findall(r"six\s+documents", (ROOT / place).read_text())) == 1

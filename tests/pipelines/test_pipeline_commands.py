@@ -245,6 +245,27 @@ def test_both_servers_listen_on_loopback_by_default(
     assert others["env"]["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false", "eight processes that nobody needs"
 
 
+@pytest.mark.parametrize("own", ["", "ignore:mine"])
+def test_warnings_of_the_servers_about_themselves_are_not_shown(
+    xc: Xc, servers: list[tuple[list[str], dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    """Nobody who starts them can do anything about these; others, and the setting of the user, stay."""
+    monkeypatch.setenv("PYTHONWARNINGS", own)
+    assert xc("ui").code == 0
+    code = """
+import warnings
+warnings.warn("Function `dev_command` is superseded and its usage is discouraged.", FutureWarning)
+warnings.warn("starlette.middleware.wsgi is deprecated and will be removed", DeprecationWarning)
+warnings.warn("mine", UserWarning)
+warnings.warn("a third one", UserWarning)
+"""
+    for _, options in servers:
+        shown = subprocess.run([sys.executable, "-c", code], env=options["env"], capture_output=True, text=True).stderr
+        assert [line.split("Warning: ")[1] for line in shown.splitlines() if "Warning: " in line] == (
+            ["a third one"] if own else ["mine", "a third one"]
+        )
+
+
 def test_the_pool_and_the_partitions_are_set_before_the_servers_start(
     xc: Xc, servers: list[tuple[list[str], dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

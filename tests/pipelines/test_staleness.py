@@ -17,7 +17,7 @@ from dagster._core.events import StepMaterializationData
 from dagster._core.test_utils import create_run_for_test
 
 from assets import staleness
-from assets.dagster_internals import WILL_RETRY
+from assets.dagster_internals import WILL_RETRY, CancelledError
 from assets.staleness import PartitionState, mark, partition_states
 from pipelines.launcher import end_lost_runs
 from tests.pipelines.recorded import Recorded
@@ -128,6 +128,18 @@ def test_xc_status_is_stopped_after_a_minute(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UnavailableError, match="xc status still running after") as caught:
         partition_states(Workspace(tmp_path))
     assert "run xc status by hand" in caught.value.do
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_stopped_xc_status_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal_: signal.Signals, is_early: bool
+) -> None:
+    """Stopping xc ui during a tick stops both. Before its handlers are set, the command ends by the signal itself."""
+    code = -signal_ if is_early else 128 + signal_
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, code, "", ""))
+    with pytest.raises(CancelledError, match="xc status stopped"):
+        partition_states(Workspace(tmp_path))
 
 
 # what makes the sensor look
@@ -311,6 +323,21 @@ def test_a_tick_that_fails_is_repeated(reported: Reported, monkeypatch: pytest.M
         failing.setattr(staleness, "partition_states", fail)
         with pytest.raises(UnavailableError):
             reported.tick(encoder="up to date")
+    assert reported.of("encoder") == []
+    assert reported.look() == "1 of 1 artefacts reported"
+
+
+def test_a_tick_that_is_stopped_shows_no_error_and_is_repeated(
+    reported: Reported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It showed 50 lines of stack."""
+
+    def stopped(workspace: Workspace) -> list[PartitionState]:
+        raise CancelledError("xc status stopped")
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr(staleness, "partition_states", stopped)
+        assert reported.tick(encoder="up to date") == "xc status stopped"
     assert reported.of("encoder") == []
     assert reported.look() == "1 of 1 artefacts reported"
 

@@ -99,6 +99,8 @@ def ingest(
     rows = ", ".join(f"{count:,} {split}" for split, count in ran.facts["rows"].items())
     click.echo(f"{dataset}: {rows} documents, {counted(ran.facts['labels'], 'label')}")
     _report_shared(Corpus.open(ran.folder), config)
+    if is_new and split == _AUTO:
+        _report_times(ran.facts["split"])
     if not is_new and config.split != current.split and ran.facts["split"]["given"]:
         report(
             f"ingest: --split {config.split} chooses no validation documents, because the validation file has them; if "
@@ -135,6 +137,15 @@ def _report_shared(corpus: Corpus, config: IngestConfig) -> None:
             f"{shared:,} of {tests:,} test texts ({shared / tests:.0%}) also appear in train or validation, word for "
             "word, which makes metrics too good; drop them, or pass --allow shared-texts, without which Dagster stops "
             "here"
+        )
+
+
+def _report_times(split: dict[str, Any]) -> None:
+    """Report if all documents have a time, and test documents are drawn all the same."""
+    if "later_tests" in split and "some_are_tests" in split:
+        report(
+            "ingest: every document has a time, but the test documents are drawn from all times; if the model is for "
+            "later documents, test it on the last ones: ingest again with --split time --replace --allow-loss 1"
         )
 
 

@@ -286,10 +286,11 @@ class _CorpusWriter:
         )
 
     def split_off(self) -> dict[str, int | bool]:
-        """Return how many labels our own split left without a train document, and whether it took the last rows."""
-        count = int(self._split_off_L.sum())
-        by_time = self.splits_off and self.cut.by == "time"
-        return ({"labels_in_test_only": count} if count else {}) | ({"last_are_tests": True} if by_time else {})
+        """Return nothing if there is a test file; else which rows are the test set, and how many labels only it has."""
+        if not self.splits_off:
+            return {}
+        count, which = int(self._split_off_L.sum()), "last" if self.cut.by == "time" else "some"
+        return ({"labels_in_test_only": count} if count else {}) | {f"{which}_are_tests": True}
 
     def all_accepted(self) -> dict[str, dict[str, int]]:
         """Return how many documents, and how many labels, each kind of ``allow`` accepted; none of shared texts."""

@@ -19,7 +19,15 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from xc_core.causes import is_panic
 from xc_core.data.word_ids import WordIds
 from xc_core.errors import DataError, MissingError, XCError, bare, first_line
-from xc_core.pretrained import FROM_CORPUS, TOKENIZER_FILES, locate, read_config, read_settings, unusable
+from xc_core.pretrained import (
+    FROM_CORPUS,
+    TOKENIZER_FILES,
+    is_hub_away,
+    locate,
+    read_config,
+    read_settings,
+    unusable,
+)
 from xc_core.progress import Meter
 from xc_core.shapes import I64, spans
 
@@ -179,7 +187,8 @@ def _from_transformers(name: str, place: Path | str) -> Tokenizer:
             for file, read in (("config.json", read_config), ("tokenizer_config.json", read_settings)):
                 with suppress(FileNotFoundError):
                     read(place / file, name)
-        loaded = AutoTokenizer.from_pretrained(place, use_fast=True, trust_remote_code=False)
+        local = isinstance(place, Path) or is_hub_away()
+        loaded = AutoTokenizer.from_pretrained(place, use_fast=True, local_files_only=local, trust_remote_code=False)
         backend: Tokenizer = loaded.backend_tokenizer
         return backend
     except XCError:

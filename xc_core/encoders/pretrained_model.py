@@ -13,7 +13,7 @@ import torch
 
 from xc_core.encoders.unallocated import unallocated
 from xc_core.errors import DataError, XCError, bare, first_line, shown
-from xc_core.pretrained import locate, read_config, unusable
+from xc_core.pretrained import is_hub_away, locate, read_config, unusable
 
 _SIZES: Final = {
     "hidden_size": 65_536,
@@ -45,8 +45,9 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
 
     logging.disable_progress_bar()
     try:
-        read_config(_config_file(place), name)
-        shape = AutoConfig.from_pretrained(place, trust_remote_code=False)
+        local = isinstance(place, Path) or is_hub_away()
+        read_config(_config_file(place, local=local), name)
+        shape = AutoConfig.from_pretrained(place, local_files_only=local, trust_remote_code=False)
         _check_shape(shape, name, vocabulary_size)
         _check_parameters(shape, place, name)
         with log_errors_only():  # its table of missing and unused weights: _check_weights refuses those that matter
@@ -57,6 +58,7 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
                 attn_implementation="eager",
                 use_safetensors=True,
                 output_loading_info=True,
+                local_files_only=local,
                 trust_remote_code=False,
             )
     except (XCError, MemoryError):
@@ -78,7 +80,7 @@ def num_layers(name: str) -> int | None:
 
     try:
         place = locate(name)
-        read_config(_config_file(place, download=False), name)
+        read_config(_config_file(place, local=True), name)
         shape = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     except MemoryError:
         raise
@@ -101,13 +103,13 @@ def log_errors_only() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def _config_file(place: Path | str, *, download: bool = True) -> Path:
-    """Return config.json of a folder, or that of a name on the hub, which is downloaded if it may be."""
+def _config_file(place: Path | str, *, local: bool) -> Path:
+    """Return config.json of a folder, or of a name on the hub, from which nothing is downloaded if ``local``."""
     from transformers.utils import cached_file
 
     if isinstance(place, Path):
         return place / "config.json"
-    return Path(str(cached_file(place, "config.json", local_files_only=not download)))
+    return Path(str(cached_file(place, "config.json", local_files_only=local)))
 
 
 def _check_shape(shape: Any, name: str, vocabulary_size: int) -> None:

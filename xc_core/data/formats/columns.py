@@ -223,7 +223,7 @@ def report_separator(names: list[str], options: ReadOptions, *, cut: bool) -> No
         if separator != options.label_separator and is_majority(matching) and _divides(separator, names):
             report(
                 f"most labels contain {separator!r}, for instance {preview(matching[0])}; "
-                f"if it separates labels, pass --label-separator {separator!r}"
+                f"if it separates labels, ingest again with --label-separator {separator!r} --replace --allow-loss 1"
             )
             return
 

@@ -27,6 +27,7 @@ from xc_core.data.formats.tables import ENDINGS, KNOWN, Batch, batches, column_n
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.errors import DataError, MissingError, nearest, preview, previews
 from xc_core.progress import report
+from xc_core.visible import listed
 
 _ROWS = 8192
 """Labels in a block, if their names are in the column of the documents."""
@@ -72,6 +73,8 @@ class Tabular(Source):
 
     def labels(self) -> Iterator[Block]:
         """Yield the rows of the labels table, or the distinct label names; report unused columns."""
+        if self._names is None:
+            self._vocabulary()  # an error about columns comes before the report about ignored ones
         for path in self._tables:
             _report_unused(path)
         if self._names is not None:
@@ -215,16 +218,22 @@ def _columns(present: list[str], path: Path, *, with_labels: bool) -> dict[str, 
     if by_name.keys() & set(body) and len(body) <= 2 and len(by_name) == len(present) and not lacks_labels:
         return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": by_name.get("uid")}
     names = [*present, *(name for name in column_names(path) if name not in present)]
-    found = f"the columns {previews(names)}"
+    found, close = f"the columns {previews(names)}", [name for name in names if _in_lower_case(name) != name]
     if not by_name.keys() & set(body):
-        found += nearest("text", names)
+        found += nearest("text", names) if not close else ""
         expected = "a column text, or title and content" + "; and labels" * lacks_labels
     elif lacks_labels:
-        found, expected = f"{found}{nearest('labels', names)}", "a column labels"
+        found, expected = f"{found}{nearest('labels', names) if not close else ''}", "a column labels"
     else:
         expected = "title and content, or one of them with text, each column once"
-    do = "rename the columns; in CSV and TSV the first line names them"
+    renamed = listed([f"{preview(name)} to {_in_lower_case(name)!r}" for name in close])
+    do = f"rename {renamed or 'the columns'}; in CSV and TSV the first line names them"
     raise DataError(found, expected=expected, do=do, where=path.name)
+
+
+def _in_lower_case(name: str) -> str:
+    """Return the known column that ``name`` is but for case and spaces at its ends, or ``name`` itself."""
+    return lower if (lower := name.strip().lower()) in KNOWN else name
 
 
 def _number(

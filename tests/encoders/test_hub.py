@@ -1,0 +1,90 @@
+"""The model hub: if its server takes no connection, only files of this machine are asked for."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from xc_core import pretrained
+from xc_core.data import tokenizer
+from xc_core.encoders import EncoderConfig, build_encoder
+from xc_core.errors import UnavailableError
+
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+@pytest.fixture
+def listener(monkeypatch: pytest.MonkeyPatch) -> socket.socket:
+    """Return a listening socket that is the server of the hub; no proxy is set, and the hub is switched on."""
+    for name in _PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    listening = socket.create_server(("127.0.0.1", 0))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{listening.getsockname()[1]}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    return listening
+
+
+def test_a_hub_is_away_if_its_server_takes_no_connection(listener: socket.socket) -> None:
+    with listener:
+        assert not pretrained.is_hub_away()
+    assert pretrained.is_hub_away()
+
+
+def test_a_hub_that_is_switched_off_is_away(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with listener:
+        assert pretrained.is_hub_away()
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "ALL_PROXY"])
+def test_behind_a_proxy_no_connection_is_tried(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A proxy finds servers that this machine cannot."""
+    listener.close()
+    monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert not pretrained.is_hub_away()
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+@pytest.mark.parametrize("part", ["tokenizer", "model"])
+def test_nothing_is_asked_of_a_hub_that_is_away(monkeypatch: pytest.MonkeyPatch, part: str, is_away: bool) -> None:
+    """Each question would be repeated for half a minute: 47 s for a mistyped name, more for a model that is here."""
+    asked: list[bool] = []
+
+    def ask(*_: Any, local_files_only: bool, **__: Any) -> Path:
+        asked.append(local_files_only)
+        raise OSError("no such model")
+
+    monkeypatch.setattr("xc_core.data.tokenizer.is_hub_away", lambda: is_away)
+    monkeypatch.setattr("xc_core.encoders.pretrained_model.is_hub_away", lambda: is_away)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", ask)
+    monkeypatch.setattr("transformers.utils.cached_file", ask)
+    with pytest.raises(UnavailableError, match=f"no {part} 'owner/model'"):
+        tokenizer.load("owner/model") if part == "tokenizer" else build_encoder(EncoderConfig(name="owner/model"), 9, 0)
+    assert asked == [is_away]
+
+
+def test_every_file_of_a_model_is_asked_for_in_the_same_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = transformers.BertConfig(vocab_size=17, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+                                    intermediate_size=8)  # fmt: skip
+    transformers.BertModel(shape).save_pretrained(tmp_path)
+    asked: dict[str, bool] = {}
+
+    def found_here(what: str, load: Any) -> Any:
+        def loaded(_: str, *given: Any, local_files_only: bool, **settings: Any) -> Any:
+            asked[what] = local_files_only
+            return load(tmp_path, *given, **settings)
+
+        return loaded
+
+    monkeypatch.setattr("xc_core.encoders.pretrained_model.is_hub_away", lambda: True)
+    monkeypatch.setattr("transformers.utils.cached_file", found_here("file", lambda folder, name: folder / name))
+    for kind in (transformers.AutoConfig, transformers.AutoModel):
+        monkeypatch.setattr(kind, "from_pretrained", found_here(kind.__name__, kind.from_pretrained))
+    build_encoder(EncoderConfig(name="owner/model", precision="fp32", frozen_layers=0), 17, 0)
+    assert asked == {"file": True, "AutoConfig": True, "AutoModel": True}
