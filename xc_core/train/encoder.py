@@ -23,6 +23,7 @@ from xc_core.encoders import Cached, Encoder, Passes, encode_passes
 from xc_core.sampling import BatchOrder, Documents, NegativeSource, PairPool, missed_by_pools
 from xc_core.seeds import generator, torch_generator
 from xc_core.shapes import I64, Computed, Vectors
+from xc_core.train.activations import fits
 from xc_core.train.banks import Bank, Ready, encode_all
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder_settings import EncoderSettings
@@ -47,8 +48,18 @@ _DRAWS: Final = 8
 def encoder_task(settings: EncoderSettings, encoder: Encoder, data: EncoderData, world: World = ALONE) -> EncoderTask:
     """Return the training of ``encoder`` on ``data`` that ``settings`` describe.
 
-    The processes of ``world`` encode parts of each batch; all other state, a table included, is the same in each.
+    The processes of ``world`` encode parts of each batch; all other state, a table included, is the same in each. If
+    this machine has too little memory for a step, it keeps fewer activations; losses are the same up to rounding.
     """
+    task = _task(settings, encoder, data, world)
+    sparing = settings.sparing()
+    if settings == sparing or fits(task):
+        return task
+    del task  # before another table is made
+    return _task(sparing, encoder, data, world)
+
+
+def _task(settings: EncoderSettings, encoder: Encoder, data: EncoderData, world: World) -> EncoderTask:
     documents = Documents(data.truth, data.filters)
     return EncoderTask(
         settings,

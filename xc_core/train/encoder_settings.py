@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xc_core.encoders import EncoderConfig
@@ -63,6 +63,10 @@ class EncoderSettings(HasUnused, HasOutside):
                     expected=f"{name} that the training computes itself",
                     do=f"choose another kind of {name}",
                 )
+
+    def sparing(self) -> EncoderSettings:
+        """Return the same training with less memory: documents and label texts are encoded twice."""
+        return replace(self, cache=True, scorer=self.scorer.sparing())
 
     @property
     def joint(self) -> bool:

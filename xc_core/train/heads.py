@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -241,6 +241,10 @@ class Scorer(Part):
         """Return the head; rows of a table are zero until the training starts."""
         raise NotImplementedError
 
+    def sparing(self) -> Scorer:
+        """Return the same source with less memory."""
+        return self
+
 
 @SCORERS.register("label-text")
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +258,10 @@ class ByText(Scorer):
     def build(self, loss: Loss, encoder: Encoder, num_labels: int) -> Head:
         """Return the head."""
         return TextHead(loss.build(), self.cache)
+
+    def sparing(self) -> ByText:
+        """Return the same source that encodes label texts twice."""
+        return replace(self, cache=True)
 
 
 @SCORERS.register("row")
@@ -300,6 +308,10 @@ class ByBoth(Scorer):
         """Return the head."""
         rows = RowHead(_build_table(self.rows, self.loss, encoder, num_labels), self.dropout)
         return BothHeads(self.share, TextHead(loss.build(), self.cache), rows)
+
+    def sparing(self) -> ByBoth:
+        """Return the same source that encodes label texts twice."""
+        return replace(self, cache=True)
 
 
 def _check_dropout(config: ByRow | ByBoth) -> None:

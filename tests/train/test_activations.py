@@ -1,0 +1,157 @@
+"""Without memory for the activations of a step, M1 encodes texts twice and learns the same."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.train.conftest import train
+from tests.train.steps import RECIPES, m1, tiny_bert
+from xc_core import memory, progress
+from xc_core.devices import CPU
+from xc_core.distributed import World
+from xc_core.train import activations
+from xc_core.train.activations import fits, kept_bytes, step_bytes
+from xc_core.train.encoder import EncoderTask
+
+REPORT = "encoder: a step would take about"
+
+
+@pytest.fixture
+def reported() -> Iterator[list[str]]:
+    lines: list[str] = []
+    progress.listen(lines.append)
+    yield lines
+    progress.silence()
+
+
+def short_of_memory(monkeypatch: pytest.MonkeyPatch, limit: int = 1) -> None:
+    monkeypatch.setattr(memory, "total_bytes", lambda: limit)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_training_that_does_not_fit_learns_the_same(
+    name: str, small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = {}
+    for limit in (1 << 40, 1):
+        short_of_memory(monkeypatch, limit)
+        task = m1(name, CPU, small, bert=True)
+        reads_texts = task.settings.scorer.reads_texts
+        assert task.settings.cache == (limit == 1)
+        assert getattr(task.settings.scorer, "cache", False) == (reads_texts and (limit == 1 or name == "dexml"))
+        losses[limit] = train(task, tmp_path / str(limit)).losses
+    assert losses[1] == pytest.approx(losses[1 << 40], rel=1e-4, abs=1e-5) and losses[1]
+
+
+def test_what_does_not_fit_is_reported_once(small: Any, monkeypatch: pytest.MonkeyPatch, reported: list[str]) -> None:
+    m1("ngame", CPU, small, bert=True)
+    assert reported == []
+    short_of_memory(monkeypatch)
+    m1("ngame", CPU, small, bert=True)
+    (line,) = reported
+    assert line.startswith(REPORT) and "encoder.cache" in line
+    m1("ngame", CPU, small, bert=True, cache=True, scorer={"cache": True})
+    assert len(reported) == 1, "nothing can be spared any more"
+
+
+def test_the_limit_is_one_and_a_half_times_the_activations(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = m1("house", CPU, small, bert=True)
+    needed = 1.5 * step_bytes(task)
+    for limit, enough in ((needed + 1, True), (needed - 1, False)):
+        monkeypatch.setattr(memory, "total_bytes", lambda limit=limit: limit)
+        assert fits(task) is enough
+
+
+def test_cards_and_parts_of_a_batch_are_not_looked_at(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = m1("ngame", CPU, small, bert=True)
+    short_of_memory(monkeypatch)
+    monkeypatch.setattr(activations, "step_bytes", lambda _: pytest.fail("a step was measured"))
+    assert fits(replace_world(task, World(0, 2)))
+    task.encoder = SimpleNamespace(device=torch.device("meta"))  # type: ignore[assignment]
+    assert fits(task)
+
+
+def replace_world(task: EncoderTask, world: World) -> EncoderTask:
+    return SimpleNamespace(world=world, encoder=task.encoder)  # type: ignore[return-value]
+
+
+def test_without_documents_nothing_is_needed(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = m1("ngame", CPU, small, bert=True)
+    monkeypatch.setattr(task, "batches", lambda _: [])
+    assert step_bytes(task) == 0
+
+
+def kept_by_autograd(make: Callable[[], torch.Tensor]) -> int:
+    """Return the bytes of all tensors that the graph of a result keeps, by walking through it."""
+    seen: dict[int, int] = {}
+    nodes, done = [make().grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in done:
+            continue
+        done.add(node)
+        for name in dir(node):
+            if name.startswith("_saved_") and isinstance(kept := getattr(node, name), torch.Tensor):
+                seen[kept.untyped_storage().data_ptr()] = kept.untyped_storage().nbytes()
+        nodes += [below for below, _ in node.next_functions]
+    return sum(seen.values())
+
+
+def test_the_bytes_of_a_pass_are_those_that_its_graph_keeps() -> None:
+    encoder, _, _ = tiny_bert("fp32")
+    encoder.use_attention("eager")
+    ids = torch.randint(5, 50, (9, 7), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    weights = sum(p.untyped_storage().nbytes() for p in encoder.parameters())
+    kept = kept_by_autograd(lambda: encoder(ids, mask))
+    assert kept_bytes(encoder, ids, mask) <= kept <= kept_bytes(encoder, ids, mask) + weights
+    four = kept_bytes(encoder, ids.repeat(4, 1), mask.repeat(4, 1))
+    assert four == pytest.approx(4 * kept_bytes(encoder, ids, mask), rel=0.05)
+    long = torch.ones((2, 200), dtype=torch.int64)
+    per_token = [kept_bytes(encoder, long[:, :t], long[:, :t].bool()) / t for t in (50, 200)]
+    assert per_token[1] > 1.5 * per_token[0], "attention"
+
+
+def test_nothing_is_kept_after_looking() -> None:
+    """A hook that returns what it was given would keep the whole pass for ever."""
+    encoder, ids, mask = tiny_bert("fp32")
+    activations_: list[weakref.ref[Any]] = []
+    encoder.backbone.encoder.layer[0].register_forward_hook(lambda *given: activations_.append(weakref.ref(given[2])))
+    kept_bytes(encoder, ids, mask)
+    assert activations_ and all(state() is None for state in activations_)
+
+
+def test_looking_draws_no_number() -> None:
+    """A model with dropout of a kind that is not switched off would draw other numbers afterwards."""
+    encoder, ids, mask = tiny_bert("fp32")
+    encoder.train().backbone.embeddings.dropout.p = 0.5
+    before = torch.random.get_rng_state()
+    kept_bytes(encoder, ids, mask)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    encoder(ids, mask)
+    assert not torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_step_is_estimated_by_its_longest_texts(small: Any) -> None:
+    """Rather too much than too little; these texts are so short that what a text takes beside its tokens counts."""
+    task = m1("house", CPU, small, bert=True)
+    ready = task.prepare(task.batches(0)[0], 0)
+    assert ready.texts is not None
+    batches = [*ready.documents.batches, *ready.texts.batches]
+    all_passes = sum(kept_bytes(task.encoder, *batch) for batch in batches)
+    assert 0.99 * all_passes <= step_bytes(task) <= 1.3 * all_passes
+    assert step_bytes(replaced(task)) < step_bytes(task), "one that takes no labels"
+
+
+def replaced(task: EncoderTask) -> EncoderTask:
+    """Return the same training with a head that does not encode label texts once."""
+    settings = replace(task.settings, scorer=task.settings.scorer.sparing())
+    return replace(task, head=settings.scorer.build(settings.loss, task.encoder, task.data.truth.num_labels))
