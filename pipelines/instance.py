@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,15 +24,31 @@ from xc_core.outside import text_of, yaml_of
 def ready(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
     """Yield the instance of DAGSTER_HOME, with the partitions of params.yaml and a place per GPU in the pool.
 
-    Raises ConfigError for settings that Dagster refuses; UnavailableError or StorageError for a database that does, in
-    the block too.
+    Raises ConfigError for settings that Dagster refuses or does not find; UnavailableError or StorageError for a
+    database that refuses, in the block too.
     """
+    if (unread := unread_settings(Path(os.environ["DAGSTER_HOME"]))) is not None:
+        raise unread
     with _answering(), ExitStack() as stack:
         with _explaining():
             instance = stack.enter_context(dg.DagsterInstance.get())
             partitions.sync(instance, workspace)
             size_pool(instance, cards.POOL, cards.places())
         yield instance
+
+
+def unread_settings(home: Path) -> ConfigError | None:
+    """Return an error if Dagster may overlook the settings in ``home``: it takes the path as a pattern of names.
+
+    It would keep its state elsewhere, not wait for a place in a pool, and not try lost runs again.
+    """
+    if glob.escape(str(home)) == str(home):
+        return None
+    return ConfigError(
+        f"{bare(str(home), 200)}, a path with *, ? or [, which Dagster takes as a pattern to look for dagster.yaml",
+        expected="a path without these characters",
+        do="rename the folder, or set XC_DAGSTER_HOME to another folder with a copy of dagster.yaml",
+    )
 
 
 @contextmanager

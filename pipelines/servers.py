@@ -235,8 +235,11 @@ def check() -> Iterator[Finding]:
     """Report whether the stage registry, Dagster's graph and dvc.yaml agree (entry point ``xc.checks``)."""
     from assets.resources import Dvc
     from pipelines.graph import differences
+    from pipelines.instance import unread_settings
 
     root = Workspace.find().root
+    if (unread := unread_settings(Path(dagster_environment(root)["DAGSTER_HOME"]))) is not None:
+        yield Finding("note", f"{unread.found}; xc ui and xc demo are refused: {unread.do}")
     problems, dvc = differences(root), Dvc.of(root)
     for text in problems:
         yield Finding("fault", text)

@@ -139,7 +139,8 @@ def test_a_file_that_may_not_be_written_is_named_with_its_owner_and_mode_and_tho
     tmp_path: Path,
 ) -> None:
     """As the second user of a project learns it of MLflow's database, which needs a journal beside it."""
-    (tmp_path / "a.db").touch(mode=0o640)
+    (tmp_path / "a.db").touch()
+    (tmp_path / "a.db").chmod(0o640)
     tmp_path.chmod(0o750)
     owner = f"belongs to {tmp_path.owner()}:{tmp_path.group()}, mode"
     folder = f"{tmp_path} {owner} drwxr-x---"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,7 @@ def test_a_disk_that_fills_while_an_artefact_is_made_is_a_storage_error(folder: 
 def test_a_full_disk_of_temporary_files_is_named() -> None:
     """A write to an open file names no file: the error did not say which disk is full."""
     with (
-        pytest.raises(StorageError, match=rf"a full disk .* while writing {tempfile.gettempdir()}/"),
+        pytest.raises(StorageError, match=rf"a full disk .* while writing {re.escape(tempfile.gettempdir())}/"),
         temporary_folder(),
     ):
         raise FULL["the system"]
@@ -159,7 +160,7 @@ def test_a_file_where_a_folder_should_be_is_a_storage_error(tmp_path: Path) -> N
         lambda: artifacts.install(tmp_path, tmp_path / "file" / "thing"),
     ]
     for call in calls:
-        with pytest.raises(StorageError, match=f"while writing {path}"):
+        with pytest.raises(StorageError, match=re.escape(f"while writing {path}")):
             call()
 
 
@@ -168,6 +169,6 @@ def test_what_is_in_the_way_of_a_folder_is_to_be_moved(tmp_path: Path, way: str,
     """Neither free space nor permission helps, which the advice named."""
     place = tmp_path / way
     place.write_text("a") if way == "file" else place.symlink_to(place)
-    with pytest.raises(StorageError, match=f"{found}.*while writing {place}") as caught:
+    with pytest.raises(StorageError, match=f"{found}.*while writing {re.escape(str(place))}") as caught:
         artifacts.write_file(place / "thing" / "params.yaml", "a")
     assert caught.value.do.startswith("move the file or link away")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import tempfile
@@ -51,7 +52,7 @@ def test_a_full_disk_of_temporary_files_is_no_change_of_all_files(
         return subprocess.CompletedProcess([], 128, b"", said) if stops else run(folder, arguments, *rest)
 
     monkeypatch.setattr(git, "_run", full)
-    with pytest.raises(StorageError, match=f"a full disk .* while writing {tempfile.gettempdir()}/"):
+    with pytest.raises(StorageError, match=f"a full disk .* while writing {re.escape(tempfile.gettempdir())}/"):
         checkout(repository)
 
 
@@ -66,6 +67,17 @@ def test_a_checkout_of_somebody_else_is_trouble(repository: Path, monkeypatch: p
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     assert "dubious ownership" in trouble(repository)
     assert checkout(repository).commit == "none"
+
+
+def test_git_is_asked_to_speak_english(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages were in two languages, and a full disk of git was not known by its words."""
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "${LANGUAGE:-tr}: x" >&2\nexit 128\n')
+    program.chmod(0o755)
+    for name, value in {"LC_ALL": "tr_TR.UTF-8", "LANGUAGE": "tr:de", "PATH": f"{program.parent}:/bin"}.items():
+        monkeypatch.setenv(name, value)
+    assert trouble(repository) == "en: x"
 
 
 def test_a_machine_without_git_has_no_commit_and_no_error(

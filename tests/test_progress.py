@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -226,6 +229,20 @@ def test_on_a_terminal_a_bar_is_drawn_and_erased(
     assert "encode: 100%" in shown[-2]
     assert shown[-1] == "", "the bar must be gone at the end"
     assert lines == ["encode: done in 10 s, 1.0 items/s"]
+
+
+@pytest.mark.parametrize(("columns", "longest"), [(200, 100), (80, 79), (20, 19), (1, 100), (0, 100)])
+def test_a_bar_takes_one_line_of_the_terminal(
+    columns: int, longest: int, lines: list[str], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On 80 columns the first line of each bar of 100 characters stayed, five per second."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, columns))
+    with os.fdopen(master, "rb"), os.fdopen(slave, "w") as screen, Meter("training encoder", 10, "steps") as meter:
+        monkeypatch.setattr(sys, "stderr", screen)
+        clock.now += 10
+        meter.update(5, "loss 0.1234")
+        assert len(meter.bar(clock.now)) == longest
 
 
 def test_without_a_listener_there_is_no_output(

@@ -190,5 +190,10 @@ def _run(
 
 
 def outside_hooks() -> dict[str, str]:
-    """Return the environment without the repository of a hook that this process was started from."""
-    return {name: value for name, value in os.environ.items() if name not in _GIT_VARIABLES}
+    """Return the environment of git and of what calls it: without the repository of a hook that started this process.
+
+    Git speaks English: its words become part of messages, and by them a full disk is known. LC_ALL would change the
+    encoding of other programs too.
+    """
+    variables = {name: value for name, value in os.environ.items() if name not in _GIT_VARIABLES}
+    return {**variables, "LANGUAGE": "en"}

@@ -7,11 +7,13 @@ also forwards them to the event log.
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from tqdm import tqdm
 
@@ -24,6 +26,9 @@ QUIET_SECONDS = 3.0
 """A step shorter than this reports nothing by itself."""
 LINE_SECONDS = 5.0
 """Without a terminal: at most one line of progress in this many seconds, unless ``pace`` sets another time."""
+
+_BAR_COLUMNS: Final = 100
+"""Width of a bar on a terminal that is wider."""
 
 _listeners: list[Listener] = []
 _sending = threading.RLock()
@@ -115,6 +120,14 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _columns() -> int:
+    """Return the width of a bar: one that takes a second line of the terminal is not erased when the next is drawn."""
+    columns = 0
+    with suppress(OSError, ValueError):
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns  # 0 if the terminal does not know
+    return min(columns - 1, _BAR_COLUMNS) if columns > 1 else _BAR_COLUMNS
 
 
 class Steps:
@@ -228,7 +241,7 @@ class Meter:
                 self.done,
                 self.total,
                 now - self._start,
-                ncols=100,
+                ncols=_columns(),
                 prefix=self.title,
                 unit=f" {self.unit}",
                 postfix=self.note,

@@ -20,12 +20,22 @@ def project_root(start: Path | None = None) -> Path | None:
     """
     if root := os.environ.get("XC_ROOT"):
         return resolved(Path(root))
+    if start is None:
+        check_current_folder()
+    current = resolved(start or Path.cwd())
+    return next((folder for folder in (current, *current.parents) if (folder / FILE).is_file()), None)
+
+
+def check_current_folder() -> None:
+    """Raise MissingError if the current folder was deleted: the library of torch for products ends the process there.
+
+    It is oneMKL, with the exit code 2 and "Cannot load libtorch_cpu.so". Relative paths have no meaning there either.
+    """
     try:
-        current = resolved(start or Path.cwd())
+        Path.cwd()
     except FileNotFoundError as error:
         found = "a current folder that was deleted"
         raise MissingError(found, expected="a folder", do="change into the project's folder") from error
-    return next((folder for folder in (current, *current.parents) if (folder / FILE).is_file()), None)
 
 
 def check_there(root: Path) -> None:

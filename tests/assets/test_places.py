@@ -62,7 +62,7 @@ def holding(folder: Path) -> list[str]:
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
         elif content[:4] == b"PAR1":
-            content += str(pl.read_parquet(path).rows()).encode()
+            content += str(pl.read_parquet(path, glob=False).rows()).encode()
         if UID.encode() in content or f' {TEXT}"'.encode() in content:
             found.append(path.relative_to(folder).as_posix())
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -167,7 +168,9 @@ def test_a_disk_that_refuses_what_dvc_writes_is_named(
 ) -> None:
     """The advice was to run the same command of dvc by hand."""
     asked(code=255, err=f"ERROR: unexpected error - [Errno {number}] {os.strerror(number)}\n\nHaving any troubles?")
-    with pytest.raises(StorageError, match=rf"\(ERROR: .*{number}\].*\) while writing {tmp_path / '.dvc'}\n"):
+    with pytest.raises(
+        StorageError, match=rf"\(ERROR: .*{number}\].*\) while writing {re.escape(str(tmp_path / '.dvc'))}\n"
+    ):
         Dvc(root=str(tmp_path)).commit(["encoder"], "toy", "ngame")
 
 

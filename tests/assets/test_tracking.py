@@ -965,7 +965,7 @@ def test_a_folder_of_mlflow_that_cannot_be_made_is_named(tmp_path: Path, monkeyp
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / ".xc").write_text("")
     uri = mlflow_settings(tmp_path).uri
-    with pytest.raises(StorageError, match=f"while writing {tmp_path}/.xc/mlflow/mlflow.db\n"):
+    with pytest.raises(StorageError, match=re.escape(f"while writing {tmp_path}/.xc/mlflow/mlflow.db\n")):
         database.made(uri)
 
 

@@ -18,7 +18,8 @@ from tests.cli.conftest import TOY, Xc, entry, offered
 from xc_core import __version__
 from xc_core.chain import Workspace
 from xc_core.cli.main import _COMMANDS, cli
-from xc_core.errors import XCError
+from xc_core.errors import MissingError, XCError
+from xc_core.root import project_root
 
 COMMANDS = (
     "ingest", "run", "train", "tune", "status", "settings", "evaluate", "predict", "serve", "leaderboard", "compare",
@@ -94,13 +95,24 @@ def test_what_nobody_gave_words_to_has_a_code_too(
 def test_a_current_folder_that_was_deleted_is_named(
     xc: Xc, tmp_path: Path, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With XC_ROOT commands began, and ended with code 2 as soon as torch multiplied, or called it a fault of xc."""
+
+    def deleted_meanwhile(_: Workspace) -> str:
+        (tmp_path / "gone").rmdir()
+        return (tmp_path / "absent").read_text()
+
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    monkeypatch.setattr(Workspace, "params", property(lambda self: (tmp_path / "absent").read_text()))
-    assert xc("status").code == 70, "an unexpected error of the system, which is no full disk"
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "params", property(deleted_meanwhile))
+        assert xc("status").code == 70, "an unexpected error of the system, which is no full disk"
+    expected = (66, "a current folder that was deleted", "change into the project's folder")
+    xc("status").refused(*expected)
+    xc("ingest", "folder", "--dataset", "other").refused(*expected)
     monkeypatch.delenv("XC_ROOT")
-    xc("status").refused(66, "a current folder that was deleted", "change into the project's folder")
+    with pytest.raises(MissingError, match="a current folder that was deleted"):
+        project_root()
+    assert xc("--help").code == 0
 
 
 def test_debug_shows_the_traceback_and_then_the_message(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:

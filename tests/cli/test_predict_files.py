@@ -48,7 +48,7 @@ def write(path: Path, texts: list[str], column: str = "text") -> Path:
 
 def read(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
-        return pl.read_parquet(path).to_dicts()
+        return pl.read_parquet(path, glob=False).to_dicts()
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
@@ -113,10 +113,10 @@ def test_a_stopped_command_resumes(xc: Xc, ready: Workspace, tmp_path: Path, mon
     ended = xc("predict", *NGAME, *files)
     assert (ended.code, asked) == (0, [8] * 6 + [2]), "no block is answered twice"
     assert "holds blocks of an earlier run" in ended.err
-    whole = pl.read_parquet(tmp_path / "y.parquet")
+    whole = pl.read_parquet(tmp_path / "y.parquet", glob=False)
     asked.clear()
     assert xc("predict", *NGAME, *files).code == 0
-    assert pl.read_parquet(tmp_path / "y.parquet").equals(whole)
+    assert pl.read_parquet(tmp_path / "y.parquet", glob=False).equals(whole)
 
 
 def test_texts_with_more_likely_labels_than_were_asked_for_are_counted(
@@ -127,7 +127,7 @@ def test_texts_with_more_likely_labels_than_were_asked_for_are_counted(
     note = f"note: more than 1 label with a probability of 1e-06 or more for {len(TEXTS)} texts; a larger -k shows them"
     assert ended.code == 0, ended.err
     assert note in ended.err.splitlines()
-    assert set(pl.read_parquet(tmp_path / "y.parquet")["labels"].list.len()) == {1}
+    assert set(pl.read_parquet(tmp_path / "y.parquet", glob=False)["labels"].list.len()) == {1}
     assert "note" not in xc("predict", *NGAME, "-k", "1", *files).err
 
 
@@ -206,7 +206,9 @@ def test_parts_answer_a_file_together(
     assert len(asked) == sum(rows.values()), "has nothing to do"
     assert xc(*command).code == 0, "part 2 was lost; the last command answers it"
     assert sorted(asked) == sorted(TEXTS)
-    assert pl.read_parquet(tmp_path / "y.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))
+    assert pl.read_parquet(tmp_path / "y.parquet", glob=False).equals(
+        pl.read_parquet(tmp_path / "whole.parquet", glob=False)
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["whole.parquet", "x.parquet", "y.parquet"]
 
 

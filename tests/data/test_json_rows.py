@@ -100,7 +100,7 @@ def test_labels_that_are_added_to_lines_of_json_with_whole_numbers_are_numbers_t
     labels = pl.DataFrame({"uid": ["5", "6", "9"], "title": ["five", "six", "nine"], "content": ["", "", ""]})
     tabular.add_labels(tmp_path, labels, 1)
     assert not (tmp_path / "labels.jsonl").exists()
-    assert pl.read_parquet(tmp_path / "labels.parquet")["uid"].to_list() == [5, 6, 9]
+    assert pl.read_parquet(tmp_path / "labels.parquet", glob=False)["uid"].to_list() == [5, 6, 9]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def change(workspace: Workspace, table: str, edit: Callable[[Frame], Frame], all
     with rewritten(workspace.folder("corpus", "toy")) as build:
         path = build.path / f"{table}.parquet"
         schema = pq.read_schema(path)
-        pq.write_table(edit(pl.read_parquet(path)).to_arrow().cast(schema), path)
+        pq.write_table(edit(pl.read_parquet(path, glob=False)).to_arrow().cast(schema), path)
         build.facts["allow"] = list(allow)
 
 
@@ -157,7 +157,7 @@ def test_a_test_document_without_labels_is_bare_too(own: Workspace, judge: Judge
 
 
 def test_a_label_of_a_validation_document_is_seen(own: Workspace, judge: Judge) -> None:
-    documents = pl.read_parquet(own.folder("corpus", "toy") / "documents.parquet")
+    documents = pl.read_parquet(own.folder("corpus", "toy") / "documents.parquet", glob=False)
     validation = documents.with_row_index("doc").filter(pl.col("split") == "validation")["doc"].to_list()
 
     def kept(pairs: Frame) -> Frame:

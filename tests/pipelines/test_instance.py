@@ -15,8 +15,12 @@ from ruamel.yaml import YAML
 from assets import cards
 from assets.cards import POOL, own_card
 from assets.dagster_internals import size_pool
+from assets.settings import dagster_environment
+from pipelines.instance import ready, unread_settings
+from pipelines.servers import check
+from xc_core.chain import Workspace
 from xc_core.environment import DEVICE
-from xc_core.errors import BusyError
+from xc_core.errors import BusyError, ConfigError
 from xc_core.locks import locked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,6 +139,47 @@ def test_state_and_logs_lie_where_the_environment_says(loaded: dg.DagsterInstanc
     logs = YAML(typ="safe").load((home / "dagster.yaml").read_text())["compute_logs"]["config"]
     assert logs == {"base_dir": {"env": "XC_LOG_DIR"}, "polling_timeout": 1}
     assert {path.name for path in home.iterdir()} <= {"dagster.yaml", "state", "logs"}
+
+
+@pytest.mark.parametrize("name", ["a [1]", "what?", "*"])
+def test_a_folder_in_which_dagster_overlooks_its_settings_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All settings were ignored there: state beside the code, telemetry on, no pool, no retry of a lost run."""
+    home = tmp_path / name
+    home.mkdir()
+    shutil.copy(ROOT / "dagster.yaml", home)
+    monkeypatch.setattr("pipelines.servers.Workspace.find", lambda: Workspace(home))
+    for variable, folder in dagster_environment(home).items():
+        monkeypatch.setenv(variable, folder)
+    if "[" in name:
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            assert instance.telemetry_enabled, "Dagster finds the file now: it need not be refused any more"
+    with (
+        pytest.raises(ConfigError, match=r"takes as a pattern to look for dagster\.yaml") as refused,
+        ready(Workspace(home)),
+    ):
+        pass
+    assert str(home) in refused.value.found
+    note = next(check())
+    assert (note.level, refused.value.found in note.text) == ("note", True)
+    (tmp_path / "other").mkdir()
+    monkeypatch.setenv("XC_DAGSTER_HOME", str(tmp_path / "other"))
+    assert all("as a pattern" not in found.text for found in check())
+
+
+@pytest.mark.parametrize("name", ["Üb er", "a ] {x}", "50%~$HOME"])
+def test_settings_are_found_in_a_folder_of_any_other_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / name
+    home.mkdir()
+    shutil.copy(ROOT / "dagster.yaml", home)
+    for variable, folder in dagster_environment(home).items():
+        monkeypatch.setenv(variable, folder)
+    assert unread_settings(home) is None
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        assert not instance.telemetry_enabled
 
 
 def test_a_stage_keeps_its_card_while_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def renamed(source: Path, target: Path, ending: str) -> Path:
     """Pack a model again whose titles end with ``ending``, so that an answer shows which model gave it."""
 
     def rename(folder: Path) -> None:
-        labels = pl.read_parquet(folder / "labels.parquet")
+        labels = pl.read_parquet(folder / "labels.parquet", glob=False)
         labels.with_columns(pl.col("title") + ending).write_parquet(folder / "labels.parquet")
 
     return repacked(source, rename, target)

@@ -26,6 +26,7 @@ from xc_core.errors import XCError, nearest
 from xc_core.installation import outdated
 from xc_core.plugins import COMMANDS, fault_of, importing
 from xc_core.progress import listen, report
+from xc_core.root import check_current_folder
 from xc_core.visible import printable
 
 _COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
@@ -104,7 +105,7 @@ class Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:  # before click, which would end with code 1
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_unwritten()
             raise click.exceptions.Exit(_BROKEN_PIPE) from None
         return result
 
@@ -149,6 +150,7 @@ def cli(debug: bool) -> None:
     """
     if debug:
         os.environ["XC_DEBUG"] = "1"
+    check_current_folder()
     if (error := outdated()) is not None and click.get_current_context().invoked_subcommand != "doctor":
         report(f"note: {error}")
 
@@ -168,6 +170,7 @@ def main(arguments: list[str] | None = None) -> None:
     listen(_print)
     with _stoppable():
         code = _run_command(arguments)
+    _drop_unwritten()
     sys.exit(code)
 
 
@@ -182,6 +185,16 @@ def _open_standard_files() -> None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  # open until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_unwritten() -> None:
+    """Drop what a full disk or a closed pipe did not take: Python would try again at its end, and exit with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):  # it is no file
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _print(line: str) -> None:
