@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from xc_core import artifacts, causes
-from xc_core.causes import resolved, shortage, storage_error, storage_reason
+from xc_core.causes import explanation, owners, resolved, shortage, storage_error, storage_reason
 from xc_core.errors import ConfigError, StorageError
 
 
@@ -264,3 +264,16 @@ def test_a_path_that_is_not_there_is_resolved(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     assert resolved(tmp_path / "file" / "below") == tmp_path / "file" / "below"
     assert resolved(tmp_path / "link" / "below") == tmp_path / "gone" / "below"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_disk_that_fails_while_nothing_is_named_may_be_that_of_an_input(tmp_path: Path, named: bool) -> None:
+    error = OSError(errno.EIO, os.strerror(errno.EIO), *[str(tmp_path / "f")] * named)
+    found = storage_error(os.strerror(errno.EIO), tmp_path, error)
+    assert found.found == f"{os.strerror(errno.EIO)} while {'writing' if named else 'building'} {tmp_path}"
+
+
+def test_a_file_whose_name_is_bytes_is_named_too(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path / "f")
+    found = explanation(PermissionError(errno.EACCES, os.strerror(errno.EACCES), path))
+    assert found is not None and owners(tmp_path / "f") in found.do

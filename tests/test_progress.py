@@ -194,6 +194,7 @@ def test_what_listeners_write_to_is_not_changed_while_they_write(lines: list[str
 def test_work_done_before_a_resume_does_not_count_as_speed(lines: list[str], clock: Clock) -> None:
     with Meter("train", 100, "steps", already=90) as meter:
         clock.now += 10
+        assert "90/100 [00:10<?, ? steps/s]" in meter.bar(clock.now), "none was done yet"
         meter.update(10)
     assert lines[-1] == "train: done in 10 s, 1.0 steps/s"
     assert lines[0] == "train: 100 % (100 of 100 steps), 1.0 steps/s, 0 s left"

@@ -246,7 +246,6 @@ class Meter:
                 unit=f" {self.unit}",
                 postfix=self.note,
                 ascii=False,
-                initial=self.already,
-                rate=self._rate(now) or None,
+                rate=self._rate(now),
             )
         )

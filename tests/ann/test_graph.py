@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ import faiss
 import numpy as np
 import pytest
 
+from tests.arrays import unit
 from xc_core import progress
-from xc_core.ann import graph
+from xc_core.ann import Exact, Hnsw, exact_search, faiss_index, graph
 from xc_core.ann.both import _one_thread
 from xc_core.shapes import F32, I32, I64
 
@@ -107,5 +109,15 @@ def test_a_signal_ends_the_call_before_all_vectors_are_in(monkeypatch: pytest.Mo
             graph.add(made, data)
     finally:
         signal.signal(signal.SIGUSR1, before)
+    assert not any(thread.name == "graph" for thread in threading.enumerate()), "nobody reads the graph any more"
     links, starts = first_links(made)
     assert len(starts) == 5_000 and (links[starts] < 0).any()
+
+
+def test_all_vectors_of_a_graph_are_searched_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faiss_index, "_ROWS_AT_ONCE", 4)
+    labels_LD, queries_BD = unit(vectors(6, 8)), vectors(3, 8)
+    for k in (3, 9):
+        found, expected = (exact_search(part.build(labels_LD), queries_BD, k) for part in (Hnsw(), Exact()))
+        assert found is not None and expected is not None
+        assert found.ids_NK.tolist() == expected.ids_NK.tolist()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -227,3 +228,8 @@ def test_outside_a_project_copies_go_with_their_process(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, env=own, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() and not Path(done.stdout.strip()).parent.parent.exists()
+
+
+def test_a_version_without_a_digest_has_nothing_to_compare(tmp_path: Path) -> None:
+    """It was registered by hand."""
+    versions.check_files(SimpleNamespace(name="xc-toy", version="1", tags={}), tmp_path, "0" * 64)

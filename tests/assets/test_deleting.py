@@ -20,7 +20,7 @@ from assets.release import candidate, deleting, holdings
 from assets.release.best import BEST
 from assets.settings import local_folder
 from assets.tracking import connect
-from assets.waiting import RETRIES
+from assets.waiting import RETRIES, without_retries
 from tests.assets.conftest import Registry, Store, failing
 from tests.cli.conftest import NGAME, TOY, Xc
 from xc_core import leftovers
@@ -200,6 +200,13 @@ def test_what_a_link_names_stays_and_is_not_counted(xc: Xc, full: Workspace, tmp
     assert not (full.root / "data" / "toy").is_symlink()
 
 
+def test_a_link_to_a_folder_that_is_gone_is_deleted(xc: Xc, full: Workspace, tmp_path: Path) -> None:
+    shutil.rmtree(full.root / "data" / "toy")
+    (full.root / "data" / "toy").symlink_to(tmp_path / "gone")
+    assert xc("delete", *TOY, "--yes").code == 0
+    assert not (full.root / "data" / "toy").is_symlink()
+
+
 def test_what_cannot_be_deleted_is_named_and_keeps_its_entry(
     xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +284,7 @@ def test_a_keep_that_keeps_all_says_how_many_there_are(xc: Xc, declared: Registr
     """It left open whether the dataset had no version at all, or which ones were in use."""
     asked = ("delete", "--dataset", declared.dataset, "--keep")
     assert xc(*asked, 9).out.endswith("version 1 is one of the newest 9, version 5 is one of the newest 9\n")
+    assert xc(*asked, 4).out.startswith(f"{declared.name}: version 1\n"), "those in use are among the newest 4"
     assert xc("delete", "--dataset", "unknown", "--keep", 1).out == "xc-unknown: no version to delete of 0\n"
 
 
@@ -290,8 +298,9 @@ def test_of_versions_with_the_best_model_only_the_one_that_the_gate_measures_sta
 def test_an_alias_of_a_version_that_is_gone_keeps_nothing(xc: Xc, declared: Registry, store: Store) -> None:
     """MLflow's server removes it with the version, unless it is set at the same moment; it ended the command (69)."""
     with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"))) as database, database:
-        added = "INSERT INTO registered_model_aliases (alias, version, name) VALUES ('ghost', 9, ?)"
-        database.execute(added, (declared.name,))
+        added = "INSERT INTO registered_model_aliases (alias, version, name) VALUES (?, 9, ?)"
+        for alias in ("absent", "ghost"):  # before and after the others
+            database.execute(added, (alias, declared.name))
     ended = xc("delete", "--dataset", declared.dataset, "--keep", 1)
     assert (ended.code, ended.out.splitlines()[0]) == (0, f"{declared.name}: version 1"), ended.err
 
@@ -464,6 +473,13 @@ def test_a_server_that_answers_with_errors_is_asked_once_for_what_stays(
         server.shutdown()
     assert (shown.code, len(asked), RETRIES in os.environ) == (0, 1, False)
     assert "what stays in MLflow could not be counted: " in shown.out
+
+
+def test_retries_that_the_user_has_set_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RETRIES, "3")
+    with without_retries():
+        assert os.environ[RETRIES] == "3"
+    assert os.environ[RETRIES] == "3"
 
 
 def test_versions_that_cannot_be_made_again_without_those_are_named_before_they_are_deleted(

@@ -92,8 +92,9 @@ def test_the_champion_is_changed_by_one_process_at_a_time(
     assert xc("rollback", "--dataset", declared.dataset).code == 0
 
 
+@pytest.mark.parametrize("reason", [(), ("--reason", "known")], ids=["gate", "reason"])
 def test_the_model_of_a_recipe_is_judged_again_if_another_one_became_champion_after_its_verdict(
-    xc: Xc, declared: Registry, fresh: Workspace, monkeypatch: pytest.MonkeyPatch
+    xc: Xc, declared: Registry, fresh: Workspace, monkeypatch: pytest.MonkeyPatch, reason: tuple[str, ...]
 ) -> None:
     """To open the model before it is promoted takes seconds; so does a verdict to be recorded."""
     declared.release(declared.version())
@@ -110,8 +111,9 @@ def test_the_model_of_a_recipe_is_judged_again_if_another_one_became_champion_af
     monkeypatch.setattr(candidates, "check_up_to_date", lambda *_: None)
     monkeypatch.setattr(promotion, "record", lambda *_: None)
     fresh.params.declare_experiment(declared.dataset, "ngame", "ngame", {})
-    assert xc("promote", "--dataset", declared.dataset, "--recipe", "ngame").code == 0
-    assert declared.asked == [None, 1, other], "the version of each champion that the gate compared a model with"
+    assert xc("promote", "--dataset", declared.dataset, "--recipe", "ngame", *reason).code == 0
+    compared = [None, 1, *([] if reason else [other])]
+    assert declared.asked == compared, "the version of each champion that the gate compared a model with"
     assert declared.aliases() == {"champion": own, "challenger": own, "previous": other}
 
 

@@ -127,11 +127,22 @@ def test_settings_that_a_release_did_not_have_come_back_as_they_were(workspace: 
     assert "was trained with other settings" in str(replaced(workspace, today, tuple(STAGES)))
 
 
-def test_there_is_no_command_for_settings_that_no_recipe_can_have(copied: Workspace) -> None:
+def test_a_setting_that_is_not_recorded_has_the_value_of_today(copied: Workspace) -> None:
+    lose(copied, "ngame")
+    file = copied.folder("classifier", "toy", "ngame") / "made.json"
+    made = json.loads(file.read_text())
+    del made["settings"]["seed"]
+    file.write_text(json.dumps(made))
+    command = str(restoration(copied, "toy", "ngame").command)
+    assert "--recipe ngame" in command and "seed" not in command
+
+
+@pytest.mark.parametrize("gone", [1, None])
+def test_there_is_no_command_for_settings_that_no_recipe_can_have(copied: Workspace, gone: int | None) -> None:
     lose(copied, "ngame")
     file = copied.folder("encoder", "toy", "ngame") / "made.json"
     made = json.loads(file.read_text())
-    file.write_text(json.dumps(made | {"settings": made["settings"] | {"gone": 1}}))
+    file.write_text(json.dumps(made | {"settings": made["settings"] | {"gone": gone}}))
     assert restoration(copied, "toy", "ngame").command is None
     assert "before that" not in "\n".join(advice(copied, "toy", "ngame")), "nothing to install gives it"
     for path in (copied.home("toy") / "ngame").glob("*/made.json"):

@@ -58,6 +58,13 @@ def test_no_name_leads_out_of_the_data_folder(name: str) -> None:
     assert folder.name == "encoder"
 
 
+def test_a_file_in_the_place_of_the_raw_folder_is_none(bare: Workspace) -> None:
+    bare.home("toy").mkdir(parents=True)
+    bare.raw("toy").touch()
+    with pytest.raises(MissingError, match="no folder"):
+        bare.present_raw("toy")
+
+
 def test_folders_and_scratch_files_lie_where_the_layout_says(bare: Workspace) -> None:
     assert bare.folder("tokens", "toy", "ngame") == bare.root / "data/toy/tokens"
     assert bare.folder("scores", "toy", "ngame") == bare.root / "data/toy/ngame/scores"

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +19,14 @@ from xc_core.cli.doctor import Finding, _machine, _python, _selection_parser, _v
 
 
 def test_doctor_finds_a_healthy_project_well(xc: Xc, own: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    offered(monkeypatch, "xc.checks", entry("other", lambda: iter([Finding("ok", "other is fine")])))
+    texts = ("one is fine", "other is fine")
+    checks = [entry(text, partial(iter, [Finding("ok", text)])) for text in texts]
+    offered(monkeypatch, "xc.checks", *checks)
     ended = xc("doctor")
     assert ended.code == 0, ended.out
     assert "   ok  params.yaml: 1 dataset, 1 experiment\n" in ended.out
     assert f"   ok  {len(STAGES)} artefacts whole" in ended.out
-    assert "   ok  other is fine" in ended.out
+    assert all(f"   ok  {text}\n" in ended.out for text in texts)
     assert ended.out.splitlines()[-1] == "all well"
 
 

@@ -122,7 +122,7 @@ def test_a_gpu_is_planned_from_recorded_rates_alone(xc: Xc, fresh: Workspace, mo
         "step_seconds": 1.0, "step_documents": 100, "step_width": 16, "pairs_per_second": 1e9,
     }  # fmt: skip
     (fresh.state / GPU_RATES).write_text(json.dumps(recorded))
-    rows = json.loads(xc("plan", *SIZES, *BAG, "--devices", "cpu,cuda,8xcuda", "--json").out)["stages"]
+    rows = json.loads(xc("plan", *SIZES, *BAG, "--devices", "cpu, cuda,8xcuda", "--json").out)["stages"]
     card, cpu, shared = ({row["stage"]: row["seconds"] for row in rows[name]} for name in ("cuda", "cpu", "8xcuda"))
     assert shared["embeddings"] == pytest.approx(card["embeddings"] / 8)
     whole, part = (next(row["memory"] for row in rows[n] if row["stage"] == "classifier") for n in ("cuda", "8xcuda"))

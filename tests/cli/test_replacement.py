@@ -58,11 +58,13 @@ def test_the_difference_names_what_came_went_and_changed(tmp_path: Path) -> None
     world.train[5]["content"] += " more"
     world.train[9]["target_ind"] = sorted({*world.train[9]["target_ind"][:1], 8, 9})  # one gone, two new
     world.train[9]["target_rel"] = [1.0] * len(world.train[9]["target_ind"])
+    word, _, rest = world.train[12]["content"].partition(" ")
+    world.train[12] |= {"title": f"{world.train[12]['title']} {word}", "content": rest}
     world.test.append(world.train.pop(0))
     world.train.append({**world.train[1], "uid": "new"})
     world.labels[2]["title"] = "other"
     found = Difference.of(before, read_world(world.write(tmp_path / "after")))
-    assert found.documents == Moves(70, 70, ["new"], [gone["uid"]], ["D0006", "D0010"])
+    assert found.documents == Moves(70, 70, ["new"], [gone["uid"]], ["D0006", "D0010", "D0013"])
     assert found.labels == Moves(10, 10, [], [], ["L2"])
     assert found.moved == ["D0000"]
     assert (found.pairs["lost"], found.tests) == (0, {"before": 10, "lost": 0, "gone": 0})
@@ -334,5 +336,8 @@ def test_a_replacement_keeps_the_settings_that_no_option_changes(
     assert ended.code == 0, "an update wrote these beside a validation file"
     assert "ingest: validation_fraction is 0.1 again;" in ended.err
     assert project.params.dataset("toy").corpus == replace(none_held, validation_fraction=0.1, layout="auto")
+    project.params.declare_dataset("toy", none_held)
+    ended = xc(*ingest, "--validation-fraction", "0")
+    assert (ended.code, "again" in ended.err) == (0, False), "it was asked for"
     assert xc(*ingest, "--validation-fraction", "0.1", "--split", "uid", "--filters", "given").code == 0
     assert project.params.dataset("toy").corpus == IngestConfig(allow=("shared-texts",))

@@ -77,6 +77,8 @@ JSON = [
     case("empty text", "xc-json", field_of(9, title="", content=""),
          "trn.json, line 9", "an empty text", "--allow empty-text"),
     case("text of spaces", "xc-json", field_of(9, title=" \t", content=" "), "trn.json, line 9", "an empty text"),
+    case("invisible text", "xc-json", field_of(9, title="\u200b", content=""),
+         "trn.json, line 9", "a text of invisible characters", "--allow empty-text"),
     case("label without text", "xc-json", lambda f: put_json(f / "lbl.json", 2, title="", content=""),
          "lbl.json, line 2", "an empty text", "add a text, or pass"),
     case("no labels", "xc-json", field_of(9, target_ind=[], target_rel=[]),

@@ -117,3 +117,10 @@ def test_new_labels_say_how_much_of_their_texts_the_vocabulary_lacks(
     with artifacts.building(tmp_path / "new", kind="tokens") as build:
         extend_tokens(build, old, lambda first: ["river", "castle", *new][first:])
     assert lines == said
+
+
+def test_each_side_is_counted_for_itself(tmp_path: Path, lines: list[str]) -> None:
+    sides = {"documents": (1, iter([["river castle river"]])), "labels": (1, iter([["zzyzx"]]))}
+    with artifacts.building(tmp_path / "tokens", kind="tokens") as build:
+        write_tokens(build, tokenizer(), sides, 510)
+    assert [line.split(",")[0] for line in lines] == ["tokens: 100% unknown tokens in the labels"]

@@ -122,6 +122,7 @@ REFUSED = {
     "token that is a word": with_added(AddedToken("cast", normalized=False)),
     "normalised token": with_added(AddedToken("<a>", normalized=True)),
     "token that takes spaces": with_added(AddedToken("<a>", normalized=False, lstrip=True)),
+    "token that takes later spaces": with_added(AddedToken("<a>", normalized=False, rstrip=True)),
 }
 
 

@@ -95,6 +95,12 @@ def test_the_first_of_several_bad_lines_is_named(tmp_path: Path) -> None:
         read_world(folder)
 
 
+def test_a_last_line_that_is_no_object_is_not_given_to_pyarrow() -> None:
+    """A line that is null would end the process."""
+    assert xc_json._rows(b'{"a": {}}\n{}\n') == 2
+    assert xc_json._rows(b'{"a": {}}\nnull\n') is None
+
+
 def test_the_time_to_explain_a_line_does_not_grow_with_the_square_of_its_keys() -> None:
     line = json.dumps(dict.fromkeys(map(str, range(40_000)), 0))
     started = time.process_time()

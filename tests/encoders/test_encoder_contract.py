@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from xc_core.encoders import (
     Encoder,
     EncoderConfig,
     Passes,
+    base,
     build_encoder,
     embed_rows,
     encode_rows,
@@ -250,6 +252,13 @@ def test_a_damaged_encoder_is_reported(damage: Any, tmp_path: Path) -> None:
     damage(folder)
     with pytest.raises(CorruptError, match="cannot be loaded"):
         load_encoder(folder)
+
+
+def test_too_little_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_encoder(build_encoder(EncoderConfig(name="bag", width=4), VOCABULARY, seed=0), tmp_path)
+    monkeypatch.setattr(base, "load_file", Mock(side_effect=MemoryError))
+    with pytest.raises(MemoryError):
+        load_encoder(tmp_path)
 
 
 def test_a_saved_setting_that_only_a_text_shows_to_be_wrong_is_reported(bert: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import transformers
 from xc_core import pretrained
 from xc_core.data.tokens import TokenStore
 from xc_core.encoders import EncoderConfig, build_encoder, encode_rows
+from xc_core.encoders.pretrained_model import log_errors_only
 from xc_core.encoders.transformer import TransformerEncoder
 from xc_core.errors import ConfigError, CorruptError, MissingError, UnavailableError
 
@@ -153,6 +155,13 @@ def test_the_choice_of_an_attention_leaves_the_reports_of_transformers_as_they_w
         assert transformers.logging.get_verbosity() == transformers.logging.INFO
     finally:
         transformers.logging.set_verbosity(before)
+
+
+def test_an_error_leaves_the_reports_of_transformers_as_they_were() -> None:
+    before = transformers.logging.get_verbosity()
+    with suppress(ValueError), log_errors_only():
+        raise ValueError
+    assert transformers.logging.get_verbosity() == before
 
 
 def test_the_shape_of_an_encoder_does_not_say_where_its_model_was(bert: Path) -> None:

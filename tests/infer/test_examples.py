@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -11,7 +11,8 @@ import pytest
 
 from xc_core.data.corpus import Corpus
 from xc_core.data.labels import LabelMatrix
-from xc_core.infer.examples import _number, right_and_wrong, titles_of
+from xc_core.data.tokens import SIDES
+from xc_core.infer.examples import _number, examples, right_and_wrong, titles_of
 from xc_core.shapes import PAD_ID, Shortlist
 
 
@@ -46,6 +47,17 @@ def test_a_document_without_candidates_is_wrong() -> None:
     assert right_and_wrong(short, truth, np.array([0, 1]), 2).tolist() == [1, 0]
     none = Shortlist(np.zeros((2, 0), np.int32), np.zeros((2, 0), np.float32))
     assert right_and_wrong(none, truth, np.array([0, 1]), 1).tolist() == [0]
+
+
+def test_a_document_without_a_predicted_label_is_shown_as_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xc_core.infer.examples.values", lambda *_: np.zeros((1, 2, 0), np.float32))
+    sides = {name: pl.DataFrame({"uid": [name], "title": ["dog"], "content": ["b"]}) for name in SIDES}
+    corpus: Any = SimpleNamespace(table=lambda side, rows: sides[side][list(rows)])
+    short, truth = ranked([True])
+    short.ids_NK[:] = PAD_ID
+    ranker: Any = SimpleNamespace(scores={})
+    found = examples(corpus, ranker, np.zeros((1, 2), np.float32), np.array([0]), short, truth)
+    assert found == [{"uid": "documents", "text": "dog b", "right": False, "predicted": [], "true": ["dog"]}]
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1 / 3, 0.3333), (12345.6, 12350.0), (-np.inf, None), (np.nan, None)])

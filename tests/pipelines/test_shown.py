@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -16,6 +17,7 @@ import pytest
 from assets import links
 from assets.markdown import escaped
 from assets.shown import SHOWN
+from pipelines import demo
 from tests.pipelines.judging import own as own
 from tests.pipelines.judging import rewritten
 from tests.pipelines.recorded import Recorded
@@ -223,6 +225,18 @@ def test_a_text_of_the_data_is_no_markdown() -> None:
     assert html.unescape(shown) == " ".join(hostile.replace("\x9b", "\ufffd").split())
     assert not re.search(r"[!\[\]()<>|`*_:]|www\.", shown)
     assert "\n" not in shown
+
+
+def test_the_demo_shows_no_text_of_the_data_as_commands_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "metrics_table", lambda *_: "")
+    predicted = [{"label": "red \x1b[31m", "true": True}]
+    example = {"text": "up \x1b[1A", "predicted": predicted, "true": ["red \x1b[31m"]}
+    shown: Any = SimpleNamespace(report={"documents": 1}, examples=[example])
+    demo._show(shown, "toy")
+    text = capsys.readouterr().out
+    assert text.count("\x1b") == 0 and text.count("\\x1b") >= 3
 
 
 def test_an_evaluation_shows_zeros_and_leaves_out_unknown_metrics(

@@ -29,12 +29,13 @@ from xc_core.shapes import I64
 def test_rates_are_of_a_number_of_test_documents_and_of_labels(tmp_path: Path) -> None:
     """Both decide what pilots have; beyond 100,000 of each, pilots are the same."""
 
-    def key(labels: int, test: int) -> str:
-        world = DataSize.of_sizes(1_000_000, labels, 12, 6, 2, test=test)
+    def key(labels: int, test: int, tokens: int = 12, label_tokens: int = 6, pairs: int = 2) -> str:
+        world = DataSize.of_sizes(1_000_000, labels, tokens, label_tokens, pairs, test=test)
         return planned._key(Workspace(tmp_path), planned.Subject("ngame", {}, world))
 
     assert len({key(10, 7), key(10, 70), key(20, 7)}) == 3
     assert key(200_000, 200_000) == key(300_000, 300_000)
+    assert len({key(10, 7), key(10, 7, tokens=13), key(10, 7, label_tokens=7), key(10, 7, pairs=3)}) == 4
 
 
 def test_the_rates_of_a_cpu_are_measured_there_though_there_is_a_gpu(

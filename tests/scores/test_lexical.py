@@ -440,6 +440,8 @@ def test_labels_that_come_one_after_another_have_the_cosine_of_their_texts(fitte
         vectors = np.zeros((before + 1, 1), np.float32)
         grown = fitted.settings.extended(grown, NewLabels(before, [text].copy, vectors, vectors))
     again = opened(saved(grown, tmp_path / "grown"))
+    later = [path.name for path in (tmp_path / "grown" / "later").iterdir()]
+    assert later == ["labels.safetensors"], "their terms are those of the trees"
     ids = np.arange(-1, size + 3, dtype=np.int32)[None]
     unit = fitted.terms.vectors(texts).toarray()
     for model in (grown, again):

@@ -71,6 +71,11 @@ def test_a_row_says_what_was_learnt_from_and_spent() -> None:
     assert {name: found[name] for name in wanted} == wanted
 
 
+def test_trainings_of_no_time_are_not_those_without_a_time() -> None:
+    none = {"encoder": {"train_seconds": 0.0}}
+    assert (row(none)["train_seconds"], row(none)["mining_share"]) == (0.0, None)
+
+
 def test_rows_trained_with_the_encoder_learnt_what_it_learnt() -> None:
     found = row({}, joint=True, classifier=TrainedOn(train=90))
     assert (found["classifier_learnt_from"], found["classifier_documents"]) == ("with the encoder", 0)

@@ -58,6 +58,14 @@ def test_matrices_decay_and_vectors_do_not() -> None:
         assert torch.allclose(p, before[name] * (1 - 0.1 * 0.5 if p.ndim > 1 else 1)), name
 
 
+def test_a_single_number_is_trained_as_a_vector_is() -> None:
+    module = nn.ParameterDict({"scale": nn.Parameter(torch.tensor(2.0)), "matrix": nn.Parameter(torch.ones(2, 2))})
+    optimizer = EncoderOptimizer(module, OptimConfig(lr=0.1, weight_decay=0.5))
+    (module["scale"] * module["matrix"]).sum().backward()
+    optimizer.step(1.0)
+    assert module["scale"].item() == pytest.approx(2.0 - 0.1), "no decay"
+
+
 def test_frozen_parameters_have_no_state() -> None:
     module = model()
     module[0].requires_grad_(False)

@@ -10,9 +10,10 @@ from typing import Any
 import optuna
 import pytest
 
-from tests.conftest import TOY_CHANGES
+from tests.conftest import TOY_CHANGES, write_json
 from tests.encoders.conftest import bert as bert
 from xc_core.chain import Workspace
+from xc_core.data.ingest import IngestConfig
 from xc_core.errors import ConfigError, MissingError, MovedError, UsageError
 from xc_core.tune.asked import Tuning
 from xc_core.tune.metric import Metric
@@ -97,6 +98,14 @@ def test_the_dataset_has_the_tokenizers_of_all_trials(workspace: Workspace, bert
         own.definition()  # the tiny model cannot encode these texts, so the study is refused before its first trial
     own = tuning(workspace, RULE).prepared()
     assert (own.definition()["pruner"], replace(own, prune=False).definition()["pruner"]) == ("lowest quarter", "none")
+
+
+def test_validation_documents_without_labels_judge_no_trial(workspace: Workspace) -> None:
+    rows = [{"uid": f"V{number}", "title": f"river0 v{number}", "target_ind": []} for number in range(3)]
+    write_json(workspace.raw("toy") / "val.json.gz", rows)
+    workspace.params.declare_dataset("toy", IngestConfig(validation_fraction=0, allow=("empty-labels",)))
+    with pytest.raises(MissingError, match="no validation documents with labels of toy"):
+        tuning(workspace, RULE).prepared()
 
 
 def test_a_study_of_an_earlier_version_goes_on(workspace: Workspace, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.stages.halves import open_corpus, open_embeddings, open_tables
+from tests.tune import records
 from tests.tune.conftest import CHANGES, LATE, Tune
 from xc_core.chain import STAGES, Workspace
 from xc_core.chain.experiment import Experiment
@@ -20,9 +22,11 @@ from xc_core.metrics.ranking import per_document
 from xc_core.recipes import find_recipe
 from xc_core.shapes import F32, I32, I64, Shortlist
 from xc_core.tune import asked, early
-from xc_core.tune.record import study_folder
+from xc_core.tune.metric import Metric
+from xc_core.tune.record import TrialOutcome, study_folder
 from xc_core.tune.space import TRIAL_STAGES
-from xc_core.tune.trial import Trial
+from xc_core.tune.study import _Attempt
+from xc_core.tune.trial import Result, Trial
 
 
 @pytest.fixture
@@ -124,6 +128,15 @@ def test_a_rule_that_learns_nothing_is_judged_by_the_sum_or_by_its_only_score(
     monkeypatch.setattr(Workspace, "made", lambda *_: SimpleNamespace(facts=facts))
     found = trained.result()
     assert (found.figures, found.served) == (figures[expected], expected)
+
+
+def test_a_trial_without_finite_figures_is_compared_with_none() -> None:
+    tuning: Any = SimpleNamespace(metric=Metric.of("mean"), plan=[{}])
+    nobody: Any = None
+    attempt = _Attempt(tuning, nobody, records.trial(1), None, {})
+    attempt._judge(Result({**records.FIGURES, "PSP_at_5": float("nan")}, "fusion", 5))
+    record = attempt.record
+    assert (record.state, record.value, record.why) == (TrialOutcome.FAILED, None, "the figures are not finite")
 
 
 def test_another_version_of_a_stage_is_another_study(
