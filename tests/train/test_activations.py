@@ -9,12 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from tests.train.conftest import train
+from tests.train.conftest import TOPICS, train
 from tests.train.steps import RECIPES, m1, tiny_bert
 from xc_core import memory, progress
+from xc_core.data.labels import LabelMatrix
+from xc_core.data.tokenizer import load
+from xc_core.data.tokens import TokenStore
 from xc_core.devices import CPU
 from xc_core.distributed import World
 from xc_core.train import activations
@@ -64,10 +68,20 @@ def test_what_does_not_fit_is_reported_once(small: Any, monkeypatch: pytest.Monk
 
 def test_the_limit_is_above_the_activations(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     task = m1("house", CPU, small, bert=True)
-    needed = 1.3 * step_bytes(task) + 1.7e9
+    monkeypatch.setattr(activations, "step_bytes", lambda _: 5e9)
+    needed = 1.3 * 5e9 + 1.7e9
     for limit, enough in ((needed + 1, True), (needed - 1, False)):
         monkeypatch.setattr(memory, "total_bytes", lambda limit=limit: limit)
         assert fits(task) is enough
+
+
+def test_activations_of_a_small_part_of_the_memory_are_kept(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small encoder trained with 0.4 GB; in a container of 1 GB it began to encode twice, and said 1.7 GB."""
+    short_of_memory(monkeypatch, 1 << 30)
+    task = m1("ngame", CPU, small, bert=True)
+    for kept, is_enough in ((0.09, True), (0.11, False)):
+        monkeypatch.setattr(activations, "step_bytes", lambda _, kept=kept: kept * (1 << 30) / 1.3)
+        assert fits(task) is is_enough
 
 
 def test_cards_and_parts_of_a_batch_are_not_looked_at(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +99,23 @@ def replace_world(task: EncoderTask, world: World) -> EncoderTask:
 
 def test_without_documents_nothing_is_needed(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     task = m1("ngame", CPU, small, bert=True)
-    monkeypatch.setattr(task, "batches", lambda _: [])
+    for batches in ([], [np.zeros(0, np.int64)]):
+        monkeypatch.setattr(task, "batches", lambda _, batches=batches: batches)
+        assert step_bytes(task) == 0
+
+
+def test_an_encoder_that_skips_padding_on_a_cpu_is_not_counted(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = m1("ngame", CPU, small, bert=True)
+    monkeypatch.setattr(type(task.encoder), "skips_padding", True)
     assert step_bytes(task) == 0
+
+
+def test_documents_that_are_encoded_twice_already_are_not_counted(small: Any) -> None:
+    both = step_bytes(m1("house", CPU, small, bert=True))
+    labels = step_bytes(m1("house", CPU, small, bert=True, cache=True))
+    documents = step_bytes(m1("house", CPU, small, bert=True, scorer={"cache": True}))
+    assert 0 < labels < both and 0 < documents < both
+    assert step_bytes(m1("house", CPU, small, bert=True, cache=True, scorer={"cache": True})) == 0
 
 
 def kept_by_autograd(make: Callable[[], torch.Tensor]) -> int:
@@ -120,6 +149,19 @@ def test_the_bytes_of_a_pass_are_those_that_its_graph_keeps() -> None:
     assert per_token[1] > 1.5 * per_token[0], "attention"
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_activations_of_the_shape_of_a_weight_count(precision: str) -> None:
+    """The model has matrices of 32 x 16 and 16 x 16: of passes of 32 and 16 tokens up to a third was left out."""
+    encoder, _, _ = tiny_bert(precision)
+    sizes = {}
+    for texts in (3, 4, 5, 2, 1):
+        ids = torch.ones((texts, 8), dtype=torch.int64)
+        sizes[texts] = kept_bytes(encoder, ids, ids.bool())
+    steps = np.diff([sizes[texts] for texts in sorted(sizes)])
+    assert steps == pytest.approx(steps[-1], rel=0.03), "each text takes as much"
+    assert sizes[1] - steps[-1] < 5_000, "ids of all positions, and no weights (16 kB, in bf16 8 kB)"
+
+
 def test_nothing_is_kept_after_looking() -> None:
     """A hook that returns what it was given would keep the whole pass for ever."""
     encoder, ids, mask = tiny_bert("fp32")
@@ -138,6 +180,41 @@ def test_looking_draws_no_number() -> None:
     assert torch.equal(torch.random.get_rng_state(), before) and encoder.training
     encoder(ids, mask)
     assert not torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("name", "changes"), [
+    ("ance", {}), ("unidec", {}), ("unidec", {"warmup_epochs": 0}), ("ance", {"positives": 3}),
+])  # fmt: skip
+def test_labels_that_a_search_adds_in_a_later_epoch_count(name: str, changes: dict[str, int], many_labels: Any) -> None:
+    """Only pools of the first epoch were counted, or with a search before it all positives instead of the sampled."""
+    task = m1(name, CPU, many_labels, bert=True, negatives=changes)
+    docs_B, labels = task.batches(0)[0], many_labels.truth.num_labels
+    size, hard = (len(task.data.rows_N), 4), np.arange(4 * len(task.data.rows_N)) * 7 % labels
+    task.negatives.load({**task.negatives.arrays(), "hard": hard.reshape(size).astype(np.int32)})
+    drawn = len(task.negatives.pool(docs_B, 0).labels_U)
+    assert len(activations._pooled_labels(task, docs_B)) == pytest.approx(drawn, rel=0.1)
+    task.negatives.load({**task.negatives.arrays(), "hard": np.zeros((size[0], 0), np.int32)})
+    assert len(task.negatives.pool(docs_B, 0).labels_U) < 0.8 * drawn, "the pool of the first epoch"
+
+
+@pytest.fixture
+def many_labels(small: Any) -> Any:
+    """The documents of ``small`` with ten random labels of 500 each."""
+    size, random = len(small.rows_N), np.random.default_rng(0)
+    pairs = np.repeat(np.arange(size), 10), random.integers(0, 500, 10 * size)
+    truth = LabelMatrix.from_pairs(*pairs, (size, 500))
+    words = load("wordpiece", [[*TOPICS] * 3], 200)
+    labels = TokenStore.of_texts([TOPICS[i % 5] for i in range(500)], words)
+    return replace(small, labels=labels, truth=truth, vocabulary=max(small.vocabulary, words.vocabulary_size))
+
+
+def test_a_source_that_is_fitted_first_counts_with_its_draws(many_labels: Any) -> None:
+    """All positives of the batch were counted, and none of the draws."""
+    settings = {"kind": "tree", "positives": 2, "draws": 3}
+    task = m1("house", CPU, many_labels, bert=True, negatives=settings)
+    task.negatives.tree = None  # type: ignore[attr-defined]
+    docs_B = task.batches(0)[0]
+    assert 4 * len(docs_B) < len(activations._pooled_labels(task, docs_B)) <= 8 * len(docs_B)
 
 
 def test_a_pool_that_needs_a_refresh_counts_as_the_labels_of_the_batch(

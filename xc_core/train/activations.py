@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +12,8 @@ from xc_core import memory
 from xc_core.distributed import World
 from xc_core.encoders import Encoder, Passes
 from xc_core.progress import report
-from xc_core.sampling import NegativeSource
+from xc_core.sampling import Documents, NegativeSource, Uniform
+from xc_core.seeds import generator
 from xc_core.shapes import I64
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder_settings import EncoderSettings
@@ -22,6 +23,11 @@ _PEAK: Final = 1.3
 _BESIDE: Final = 1_700_000_000
 """A process that trains takes this multiple of its activations, and bytes beside them
 (docs/lab-notes/2026-11-30-memory-of-a-step.md)."""
+_SMALL: Final = 0.1
+"""Activations that take less than this share of the memory are kept: without them a process is hardly smaller (a
+guess). A small encoder trains with a quarter of ``_BESIDE``."""
+_VIEWS: Final = {"TBackward0", "TransposeBackward0", "ToCopyBackward0"}
+"""Operations after which a weight is still a weight: transposed, or cast by autocast."""
 
 
 class Training(Protocol):
@@ -45,50 +51,65 @@ def fits(task: Training) -> bool:
     """
     if task.world.size > 1 or task.encoder.device.type != "cpu":
         return True
-    needed, limit = _PEAK * step_bytes(task) + _BESIDE, memory.total_bytes()
-    if needed > limit:
+    kept, limit = _PEAK * step_bytes(task), memory.total_bytes()
+    needed = kept + _BESIDE
+    is_enough = needed <= limit or kept < _SMALL * limit
+    if not is_enough:
         report(
             f"encoder: a step would take about {needed / 1e9:.1f} GB, and this machine has {limit / 1e9:.1f} GB, so "
             "texts are encoded twice instead of keeping their activations (encoder.cache), which takes longer"
         )
-    return needed <= limit
+    return is_enough
 
 
 def step_bytes(task: Training) -> float:
-    """Return about how many bytes the activations of the first batch take.
+    """Return about how many bytes the activations of the first batch take, of texts that are encoded once.
 
     Those of the pass with the longest texts are counted. Other passes have fewer per token, so it is rather too much.
     """
-    order = task.batches(0)
-    if not order:
-        return 0.0
-    docs_B, data = order[0], task.data
-    texts = [(data.documents, data.rows_N[docs_B])]
+    data, docs_B = task.data, next(iter(task.batches(0)), np.zeros(0, np.int64))
+    texts = [] if task.settings.cache else [(data.documents, data.rows_N[docs_B])]
     if task.head.reads_once:
-        # a pool that is drawn with what a refresh makes is not known before; it has at least the labels of the batch
-        drawn = not task.settings.negatives.due(0)
-        labels = (
-            task.negatives.pool(docs_B, 0).labels_U
-            if drawn
-            else np.unique(data.truth.rows(docs_B).indices).astype(np.int64)
-        )
-        texts.append((data.labels, labels))
+        texts.append((data.labels, _pooled_labels(task, docs_B)))
     passes = [Passes.of(task.encoder, store, rows) for store, rows in texts if len(rows)]
     batches = [batch for part in passes for batch in part.batches if not isinstance(batch, list)]
+    if not batches:  # no texts, or an encoder that skips padding on a CPU, which is not counted
+        return 0.0
     ids_BT, *more = max(batches, key=lambda batch: (batch[0].shape[1], len(batch[0])))
     tokens = sum(batch[0].numel() for batch in batches)
     return kept_bytes(task.encoder, ids_BT, *more) * tokens / ids_BT.numel()
 
 
+def _pooled_labels(task: Training, docs_B: I64) -> I64:
+    """Return labels of the pool of a batch, about as many as after the first refresh, which is still to come.
+
+    Random labels stand for hard negatives, and uniform draws for those of a source that is fitted first.
+    """
+    negatives, data, seed = task.settings.negatives, task.data, task.settings.seed
+    if negatives.searches is None and not negatives.due(0):
+        return task.negatives.pool(docs_B, 0).labels_U
+    documents = Documents(data.truth.rows(docs_B), None if data.filters is None else data.filters.rows(docs_B))
+    source = negatives.build(documents, seed)
+    if "hard" in (arrays := source.arrays()):
+        shape = (len(docs_B), negatives.kept)
+        hard_BK = generator(seed, "memory").integers(0, data.truth.num_labels, shape, dtype=np.int32)
+        source.load({**arrays, "hard": hard_BK})
+    else:
+        draws = getattr(negatives, "draws", 1)
+        uniform = Uniform(positives=negatives.positives, first=negatives.first, draws=draws)
+        source = uniform.build(documents, seed)
+    return source.pool(np.arange(len(docs_B)), 0).labels_U
+
+
 def kept_bytes(encoder: Encoder, *batch: Tensor) -> int:
     """Return the bytes that autograd keeps of a pass for its gradient, weights left out; nothing is drawn."""
-    weights = {tuple(weight.shape) for weight in encoder.parameters()}
-    weights |= {shape[::-1] for shape in weights}
+    weights = {weight.untyped_storage().data_ptr() for weight in encoder.parameters()}
     sizes: dict[int, int] = {}  # by address: one tensor may be kept for several operations
 
     def count(kept: Tensor) -> Tensor:
-        if tuple(kept.shape) not in weights:
-            sizes[kept.untyped_storage().data_ptr()] = kept.untyped_storage().nbytes()
+        storage = kept.untyped_storage()
+        if storage.data_ptr() not in weights and not _is_weight(kept):
+            sizes[storage.data_ptr()] = storage.nbytes()
         return kept.detach()  # one that knows its operation would keep it, and with it the whole pass
 
     was_training = encoder.training
@@ -99,3 +120,11 @@ def kept_bytes(encoder: Encoder, *batch: Tensor) -> int:
     encoder.train(was_training)
     del vectors
     return total
+
+
+def _is_weight(kept: Tensor) -> bool:
+    """Return True for a weight that was cast or transposed; by its shape alone it may be an activation."""
+    node: Any = kept.grad_fn
+    while node is not None and node.name() in _VIEWS:
+        node = node.next_functions[0][0]
+    return node is not None and node.name() == "torch::autograd::AccumulateGrad"
