@@ -62,7 +62,7 @@ _POOLINGS: Final = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "las
 """Kinds of pooling by their names in sentence-transformers."""
 _PORTS: Final = {"http": 80}
 _SECONDS: Final = 10
-"""The wait for the server of the model hub."""
+"""The wait for the server of the model hub, all its addresses together."""
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,39}")
 """The name of a kind of pooling; anything else is not worth a line of a report."""
 
@@ -260,10 +260,10 @@ def is_hub_away() -> bool:
     server = urlsplit(constants.ENDPOINT)
     if constants.HF_HUB_OFFLINE or {server.scheme, "all"} & getproxies().keys():
         return bool(constants.HF_HUB_OFFLINE)
+    place = server.hostname, server.port or _PORTS.get(server.scheme, 443)
     try:
-        with socket.create_connection(
-            (server.hostname, server.port or _PORTS.get(server.scheme, 443)), timeout=_SECONDS
-        ):
+        addresses = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
+        with socket.create_connection(place, timeout=_SECONDS / len(addresses)):  # it waits so long for each address
             return False
     except OSError:
         return True

@@ -218,6 +218,27 @@ def test_columns_in_another_case_are_renamed_not_ignored(
     assert reported == [] and "nearest" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("header", "found", "do"),
+    [
+        ("body,Labels,labels", "'Labels'", "rename the columns; in CSV"),
+        ("Uid,labels,txt", "'txt' (nearest: 'txt')", "rename the columns; in CSV"),
+        ("title,content,text,labels,Time", "'Time'", "rename the columns; in CSV"),
+        ("tekst,Labels", "'Labels' (nearest: 'tekst')", "rename 'Labels' to 'labels'; in CSV"),
+    ],
+)
+def test_a_column_is_renamed_only_if_that_helps(
+    workspace: Workspace, tmp_path: Path, header: str, found: str, do: str
+) -> None:
+    """The advice was to rename Labels beside labels, or Uid where a column text was missing."""
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "train.csv").write_text(f"{header}\n{','.join('a' * len(header.split(',')))}\n")
+    with pytest.raises(DataError) as caught:
+        place(workspace, folder, "toy", IngestConfig(), replace=False)
+    assert caught.value.found.endswith(found) and caught.value.do.startswith(do)
+
+
 def test_files_that_are_not_read_are_reported(workspace: Workspace, world: Path, reported: list[str]) -> None:
     """A validation file with another name would be missed, and validation documents held out of train instead."""
     for name in ("valid.json", "filter_labels_tst.txt", "README.md", "LICENSE.txt", ".hidden"):

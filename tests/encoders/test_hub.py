@@ -34,6 +34,23 @@ def test_a_hub_is_away_if_its_server_takes_no_connection(listener: socket.socket
     assert pretrained.is_hub_away()
 
 
+def test_the_wait_for_a_server_is_divided_among_its_addresses(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall that drops packets answers nothing: ten seconds for each of eight addresses were longer than before."""
+    waits: list[float] = []
+
+    def connect(_: Any, timeout: float) -> socket.socket:
+        waits.append(timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [("address",)] * 8)
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with listener:
+        assert pretrained.is_hub_away()
+    assert waits == [pretrained._SECONDS / 8]
+
+
 def test_a_hub_that_is_switched_off_is_away(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with listener:

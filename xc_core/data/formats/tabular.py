@@ -218,22 +218,25 @@ def _columns(present: list[str], path: Path, *, with_labels: bool) -> dict[str, 
     if by_name.keys() & set(body) and len(body) <= 2 and len(by_name) == len(present) and not lacks_labels:
         return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": by_name.get("uid")}
     names = [*present, *(name for name in column_names(path) if name not in present)]
-    found, close = f"the columns {previews(names)}", [name for name in names if _in_lower_case(name) != name]
-    if not by_name.keys() & set(body):
-        found += nearest("text", names) if not close else ""
+    found, close = f"the columns {previews(names)}", _close(names)
+    text, labels = bool(close.keys() & {"title", "text", "content"}), "labels" in close
+    if lacks_text := not by_name.keys() & set(body):
+        found += "" if text else nearest("text", names)
         expected = "a column text, or title and content" + "; and labels" * lacks_labels
     elif lacks_labels:
-        found, expected = f"{found}{nearest('labels', names) if not close else ''}", "a column labels"
+        found, expected = f"{found}{'' if labels else nearest('labels', names)}", "a column labels"
     else:
         expected = "title and content, or one of them with text, each column once"
-    renamed = listed([f"{preview(name)} to {_in_lower_case(name)!r}" for name in close])
+    helps = (lacks_text and (text or ("uid" in close and not with_labels))) or (lacks_labels and labels)
+    renamed = listed([f"{preview(name)} to {known!r}" for known, name in close.items()]) if helps else ""
     do = f"rename {renamed or 'the columns'}; in CSV and TSV the first line names them"
     raise DataError(found, expected=expected, do=do, where=path.name)
 
 
-def _in_lower_case(name: str) -> str:
-    """Return the known column that ``name`` is but for case and spaces at its ends, or ``name`` itself."""
-    return lower if (lower := name.strip().lower()) in KNOWN else name
+def _close(names: list[str]) -> dict[str, str]:
+    """Return the known columns that are not there but for case and spaces at the ends of a name, with that name."""
+    lower = {name.strip().lower(): name for name in names}
+    return {known: lower[known] for known in KNOWN if known in lower and known not in names}
 
 
 def _number(
