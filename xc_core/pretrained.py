@@ -62,7 +62,9 @@ _POOLINGS: Final = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "las
 """Kinds of pooling by their names in sentence-transformers."""
 _PORTS: Final = {"http": 80}
 _SECONDS: Final = 10
-"""The wait for the server of the model hub, all its addresses together."""
+"""The wait for the server of the model hub, divided among its addresses."""
+_LEAST: Final = 2
+"""The wait for each of them, at least: a first packet may be lost, and is sent again after a second."""
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,39}")
 """The name of a kind of pooling; anything else is not worth a line of a report."""
 
@@ -263,7 +265,7 @@ def is_hub_away() -> bool:
     place = server.hostname, server.port or _PORTS.get(server.scheme, 443)
     try:
         addresses = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
-        with socket.create_connection(place, timeout=_SECONDS / len(addresses)):  # it waits so long for each address
+        with socket.create_connection(place, timeout=max(_SECONDS / len(addresses), _LEAST)):
             return False
     except OSError:
         return True

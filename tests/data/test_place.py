@@ -221,7 +221,7 @@ def test_columns_in_another_case_are_renamed_not_ignored(
 @pytest.mark.parametrize(
     ("header", "found", "do"),
     [
-        ("body,Labels,labels", "'Labels'", "rename the columns; in CSV"),
+        ("body,Labels,labels", "'labels'", "rename the columns; in CSV"),
         ("Uid,labels,txt", "'txt' (nearest: 'txt')", "rename the columns; in CSV"),
         ("title,content,text,labels,Time", "'Time'", "rename the columns; in CSV"),
         ("tekst,Labels", "'Labels' (nearest: 'tekst')", "rename 'Labels' to 'labels'; in CSV"),
