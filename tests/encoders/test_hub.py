@@ -44,6 +44,7 @@ def test_the_wait_for_a_server_is_divided_among_its_addresses(
         waits.append(timeout)
         raise TimeoutError
 
+    listener.close()
     monkeypatch.setattr(socket, "create_connection", connect)
     for addresses in (1, 2, 8):
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=addresses, **__: [("address",)] * found)
