@@ -112,6 +112,7 @@ def test_a_current_folder_that_was_deleted_is_named(
     monkeypatch.delenv("XC_ROOT")
     with pytest.raises(MissingError, match="a current folder that was deleted"):
         project_root()
+    assert project_root(fresh.root) == fresh.root, "another folder is there"
     assert xc("--help").code == 0
 
 

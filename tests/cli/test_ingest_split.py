@@ -174,6 +174,14 @@ def test_drawn_test_documents_with_times_are_reported_and_the_advice_works(
     assert "every document has a time" not in again.err and split_facts(fresh)["last_are_tests"] is True
 
 
+def test_no_split_by_time_is_proposed_for_a_dataset_that_has_a_split(xc: Xc, fresh: Workspace, tmp_path: Path) -> None:
+    folder = write_table(tmp_path / "drop", "text,labels,time", "label#,2020-01-1#T10:00:00")
+    for proposed in (True, False):
+        ended = ingest(xc, folder, *([] if proposed else ["--replace"]))
+        assert ("every document has a time" in ended.err) is proposed
+        assert split_facts(fresh)["some_are_tests"] is True
+
+
 @pytest.mark.parametrize(("columns", "cells", "more"), [
     ("text,labels", "label#", []), ("text,labels,time", "label#,2020-01-1#", ["--split", "uid"]),
 ])  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import transformers
 from xc_core import pretrained
 from xc_core.data import tokenizer
 from xc_core.encoders import EncoderConfig, build_encoder
-from xc_core.errors import UnavailableError
+from xc_core.encoders.pretrained_model import pretrained_model
+from xc_core.errors import MissingError, UnavailableError
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
@@ -50,6 +52,39 @@ def test_the_wait_for_a_server_is_divided_among_its_addresses(
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=addresses, **__: [("address",)] * found)
         assert pretrained.is_hub_away()
     assert waits == [10, 5, 2]
+
+
+@pytest.mark.parametrize(
+    ("address", "port"), [("http://hub.example", 80), ("https://hub.example", 443), ("http://hub.example:8080", 8080)]
+)
+def test_a_server_is_asked_on_the_port_of_its_address(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, address: str, port: int
+) -> None:
+    listener.close()
+    asked: list[Any] = []
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *place, **_: asked.append(place) or [place])
+    monkeypatch.setattr(socket, "create_connection", lambda place, timeout: asked.append(place) or nullcontext())
+    assert not pretrained.is_hub_away()
+    assert asked == [("hub.example", port)] * 2
+
+
+def test_a_proxy_for_another_kind_of_server_is_not_used(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener.close()
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    assert pretrained.is_hub_away(), "its address begins with http:"
+
+
+def test_the_hub_is_not_asked_for_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall that drops packets would cost ten seconds for a model that is here."""
+    for module in ("data.tokenizer", "encoders.pretrained_model"):
+        monkeypatch.setattr(f"xc_core.{module}.is_hub_away", lambda: pytest.fail("asked"))
+    with pytest.raises(MissingError):
+        tokenizer._from_transformers("own", tmp_path)
+    with pytest.raises(MissingError):
+        pretrained_model("own", tmp_path, 9)
 
 
 def test_a_hub_that_is_switched_off_is_away(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:

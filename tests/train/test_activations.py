@@ -239,6 +239,25 @@ def test_a_step_is_estimated_by_its_longest_texts(small: Any) -> None:
     assert step_bytes(replaced(task)) < step_bytes(task), "one that takes no labels"
 
 
+def test_the_rows_of_the_batch_and_the_longest_texts_are_looked_at(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents are rows of the store, not positions among those that are trained on; most texts here are short."""
+    words = load("wordpiece", [[*TOPICS] * 3], 200)
+    texts = [" ".join(TOPICS[:1] * (45 if row == 44 else 3 if row in small.rows_N else 1)) for row in range(45)]
+    rows = np.append(small.rows_N[:-1], 44)
+    task = m1("house", CPU, replace(small, documents=TokenStore.of_texts(texts, words), rows_N=rows), bert=True)
+    task.encoder.tokens_per_pass = 64
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr(activations, "kept_bytes", lambda _, ids, mask: seen.append(mask) or ids.numel())
+    monkeypatch.setattr(task, "batches", lambda _: [np.arange(len(rows))])
+    total = step_bytes(task)
+    ready = task.prepare(np.arange(len(rows)), 0)
+    assert ready.texts is not None
+    batches = [*ready.documents.batches, *ready.texts.batches]
+    assert [mask.shape[1] for mask in seen] == [task.data.documents.lengths(np.array([44]), 64)[0]]
+    tokens: list[int] = [batch[0].numel() for batch in batches]
+    assert total == sum(tokens) and len(tokens) > 3
+
+
 def replaced(task: EncoderTask) -> EncoderTask:
     """Return the same training with a head that does not encode label texts once."""
     settings = replace(task.settings, scorer=task.settings.scorer.sparing())
