@@ -129,11 +129,12 @@ class Cached:
 
     Memory holds the activations of one pass instead of all, at the cost of a second forward pass. Source: Gao et al.,
     "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup" (2021). DEXML trains its label tower this
-    way.
+    way. On a CPU an encoder that draws numbers, as for dropout, draws the same ones again.
     """
 
     def __init__(self, encoder: Encoder, passes: Passes) -> None:
         self.encoder, self.passes = encoder, passes
+        self._random = torch.get_rng_state()
         with torch.no_grad():
             vectors = encode_passes(encoder, passes)
         self.vectors_UD = vectors.requires_grad_(True)
@@ -142,11 +143,16 @@ class Cached:
         """Add the gradient of ``vectors_UD`` to the encoder's parameters; call it after the loss's backward pass."""
         if self.vectors_UD.grad is None:
             return
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._random)
+            self._encode_again(self.vectors_UD.grad)
+
+    def _encode_again(self, gradient_UD: Tensor) -> None:
         places_N, start = torch.argsort(self.passes.back_N), 0
         for batch in self.passes.batches:
             with self.encoder.autocast():
                 recomputed = _encode_pass(self.encoder, batch)
-            torch.autograd.backward(recomputed, self.vectors_UD.grad[places_N[start : start + len(recomputed)]])
+            torch.autograd.backward(recomputed, gradient_UD[places_N[start : start + len(recomputed)]])
             start += len(recomputed)
 
 
