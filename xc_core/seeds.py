@@ -7,6 +7,8 @@ run draws at step s, and a new use of randomness changes no other.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,3 +43,21 @@ def seed_torch(root: int, purpose: str, *indices: int) -> None:
     import torch
 
     torch.manual_seed(derive(root, purpose, *indices))
+
+
+def drawn_again() -> Callable[[], AbstractContextManager[None]]:
+    """Return a context that repeats what is drawn from torch's global generator of the CPU from now on.
+
+    After it the generator is as it was before it.
+    """
+    import torch
+
+    state = torch.get_rng_state()
+
+    @contextmanager
+    def again() -> Iterator[None]:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(state)
+            yield
+
+    return again

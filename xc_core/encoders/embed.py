@@ -17,6 +17,7 @@ from xc_core.devices import fetched, put
 from xc_core.distributed import ALONE, World
 from xc_core.encoders.base import Encoder, Group
 from xc_core.progress import Meter
+from xc_core.seeds import drawn_again
 from xc_core.shapes import F32, I64, TokenBatch
 
 T = TypeVar("T")
@@ -134,7 +135,7 @@ class Cached:
 
     def __init__(self, encoder: Encoder, passes: Passes) -> None:
         self.encoder, self.passes = encoder, passes
-        self._random = torch.get_rng_state()
+        self._drawn_again = drawn_again()
         with torch.no_grad():
             vectors = encode_passes(encoder, passes)
         self.vectors_UD = vectors.requires_grad_(True)
@@ -143,8 +144,7 @@ class Cached:
         """Add the gradient of ``vectors_UD`` to the encoder's parameters; call it after the loss's backward pass."""
         if self.vectors_UD.grad is None:
             return
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self._random)
+        with self._drawn_again():
             self._encode_again(self.vectors_UD.grad)
 
     def _encode_again(self, gradient_UD: Tensor) -> None:
