@@ -167,8 +167,8 @@ def shortage(error: BaseException) -> ShortageError | None:
     return ShortageError(
         f"too little memory ({first_line(error)})",
         expected="memory for the sizes in the settings and the data",
-        do="lower batch_size, tokens_per_pass, width or max_length; in the stage encoder set cache and scorer.cache to "
-        f"true; or use a machine with more memory{gpu_advice}",
+        do="lower batch_size, tokens_per_pass, width or max_length; in the stage encoder set cache to true, and "
+        f"scorer.cache if there is one; or use a machine with more memory{gpu_advice}",
     )
 
 
