@@ -116,6 +116,15 @@ def test_epochs_of_both_trainings_are_scaled_alike_to_fit(ready: Workspace, step
     assert set(steps) == {"encoder", "classifier"}
 
 
+def test_what_a_step_keeps_is_for_the_training_to_report(
+    ready: Workspace, steps: list[str], lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory is short the line came twice."""
+    monkeypatch.setattr("xc_core.memory.total_bytes", lambda: 1)
+    budget.scaled_epochs(ready, experiment_of(ready), whole_seconds(ready) / 2)
+    assert lines and not any("a step would take" in line for line in lines)
+
+
 def test_whoever_gave_a_budget_is_not_told_to_give_one(ready: Workspace, steps: list[str], lines: list[str]) -> None:
     """``--budget 3h`` was advised also after ``--budget 3h``."""
     budget.scaled_epochs(ready, experiment_of(ready), whole_seconds(ready) / 2)

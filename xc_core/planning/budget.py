@@ -34,7 +34,7 @@ from xc_core.encoders import Encoder, build_encoder, embed_rows
 from xc_core.encoders.pretrained_model import num_layers
 from xc_core.errors import UsageError
 from xc_core.params import in_use
-from xc_core.progress import report
+from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
 from xc_core.sampling import Documents
 from xc_core.scores import Sample, ScoreData
@@ -247,7 +247,8 @@ class _Estimate:
         the timed batches alone.
         """
         settings = self.recipe.encoder
-        task = encoder_task(settings, self.encoder, EncoderData.of(self.corpus, self.tokens, settings))
+        with quiet():  # the training reports by itself that it keeps fewer activations
+            task = encoder_task(settings, self.encoder, EncoderData.of(self.corpus, self.tokens, settings))
         arrays, random = task.negatives.arrays(), generator(settings.seed, "budget-hard")
         if settings.negatives.searches is not None and "hard" in arrays:
             shape = (len(task.data.rows_N), settings.negatives.kept)
