@@ -22,7 +22,7 @@ PID_TAG: Final = "xc/pid"
 _EXPLAINED: Final = frozenset({*range(64, 79)} - {75})
 """Exit codes of errors with a message: the command would fail again in the same way. 75, busy, passes by itself."""
 _STOPS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-_STOPPED: Final = frozenset({code for number in _STOPS for code in (128 + number, -number)})
+STOPPED: Final = frozenset({code for number in _STOPS for code in (128 + number, -number)})
 """Exit codes of a process that somebody stopped."""
 _COLD_STARTS: Final = 2
 """Stages of a run that start Python themselves; the libraries for forks are imported while the last of them runs."""
@@ -46,7 +46,7 @@ class ProcessFailedError(Exception):
     @property
     def lost(self) -> bool:
         """True if the same command may succeed now: the process was killed, or another one was at work."""
-        return self.code not in _EXPLAINED and self.code not in _STOPPED
+        return self.code not in _EXPLAINED and self.code not in STOPPED
 
 
 class StageProcesses(dg.PipesSubprocessClient):

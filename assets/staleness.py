@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ import dagster as dg
 
 from assets.dagster_internals import LAUNCHED_BY, MAX_RETRIES, PARTITION, CancelledError
 from assets.partitions import experiment_key, partitions_of
-from assets.processes import own_tags
+from assets.processes import STOPPED, own_tags
 from xc_core.chain.registry import STAGES, Stage
 from xc_core.chain.status import Status
 from xc_core.chain.workspace import Workspace
@@ -33,8 +32,6 @@ CHECK: Final = "up_to_date"
 SENSOR: Final = "staleness"
 _SECONDS: Final = 60.0
 """Limit of the time that ``xc status`` takes; it hashes new source files."""
-_STOPPED: Final = {code for one in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) for code in (-one, 128 + one)}
-"""Exit codes of a command that one of these signals ended, before or after it handles signals itself."""
 
 
 def spec(stage: Stage) -> dg.AssetCheckSpec:
@@ -155,7 +152,7 @@ def _status_lines(root: Path) -> str:
             expected="an answer within this time",
             do="run xc status by hand once: it stores the hashes of new source files",
         ) from error
-    if ended.returncode in _STOPPED:
+    if ended.returncode in STOPPED:
         raise CancelledError("xc status stopped, as the servers probably are")
     if ended.returncode:
         raise UnavailableError(f"xc status failing: {ended.stderr[-400:]}", expected="exit code 0", do="run xc doctor")

@@ -141,17 +141,22 @@ def test_state_and_logs_lie_where_the_environment_says(loaded: dg.DagsterInstanc
     assert {path.name for path in home.iterdir()} <= {"dagster.yaml", "state", "logs"}
 
 
+def project_in(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make ``home`` a project with the settings of Dagster, and set the environment of its servers; return it."""
+    home.mkdir()
+    shutil.copy(ROOT / "dagster.yaml", home)
+    for variable, folder in dagster_environment(home).items():
+        monkeypatch.setenv(variable, folder)
+    return home
+
+
 @pytest.mark.parametrize("name", ["a [1]", "what?", "*"])
 def test_a_folder_in_which_dagster_overlooks_its_settings_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All settings were ignored there: state beside the code, telemetry on, no pool, no retry of a lost run."""
-    home = tmp_path / name
-    home.mkdir()
-    shutil.copy(ROOT / "dagster.yaml", home)
+    home = project_in(tmp_path / name, monkeypatch)
     monkeypatch.setattr("pipelines.servers.Workspace.find", lambda: Workspace(home))
-    for variable, folder in dagster_environment(home).items():
-        monkeypatch.setenv(variable, folder)
     if "[" in name:
         with dg.DagsterInstance.from_config(str(home)) as instance:
             assert instance.telemetry_enabled, "Dagster finds the file now: it need not be refused any more"
@@ -172,11 +177,7 @@ def test_a_folder_in_which_dagster_overlooks_its_settings_is_refused(
 def test_settings_are_found_in_a_folder_of_any_other_name(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = tmp_path / name
-    home.mkdir()
-    shutil.copy(ROOT / "dagster.yaml", home)
-    for variable, folder in dagster_environment(home).items():
-        monkeypatch.setenv(variable, folder)
+    home = project_in(tmp_path / name, monkeypatch)
     assert unread_settings(home) is None
     with dg.DagsterInstance.from_config(str(home)) as instance:
         assert not instance.telemetry_enabled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ import torch
 
 from tests.train.conftest import TOPICS, train
 from tests.train.steps import RECIPES, m1, tiny_bert
-from xc_core import memory, progress
+from xc_core import memory
 from xc_core.data.labels import LabelMatrix
 from xc_core.data.tokenizer import load
 from xc_core.data.tokens import TokenStore
@@ -26,14 +26,6 @@ from xc_core.train.activations import fits, kept_bytes, step_bytes
 from xc_core.train.encoder import EncoderTask
 
 REPORT = "encoder: a step would take about"
-
-
-@pytest.fixture
-def reported() -> Iterator[list[str]]:
-    lines: list[str] = []
-    progress.listen(lines.append)
-    yield lines
-    progress.silence()
 
 
 def short_of_memory(monkeypatch: pytest.MonkeyPatch, limit: int = 1) -> None:
@@ -73,15 +65,15 @@ def test_an_encoder_that_draws_numbers_has_the_same_gradient(small: Any, monkeyp
     assert torch.equal(*after), "later steps draw other numbers"
 
 
-def test_what_does_not_fit_is_reported_once(small: Any, monkeypatch: pytest.MonkeyPatch, reported: list[str]) -> None:
+def test_what_does_not_fit_is_reported_once(small: Any, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
     m1("ngame", CPU, small, bert=True)
-    assert reported == []
+    assert lines == []
     short_of_memory(monkeypatch)
     m1("ngame", CPU, small, bert=True)
-    (line,) = reported
+    (line,) = lines
     assert line.startswith(REPORT) and "encoder.cache" in line
     m1("ngame", CPU, small, bert=True, cache=True, scorer={"cache": True})
-    assert len(reported) == 1, "nothing can be spared any more"
+    assert len(lines) == 1, "nothing can be spared any more"
 
 
 def test_the_limit_is_above_the_activations(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:

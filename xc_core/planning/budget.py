@@ -36,7 +36,7 @@ from xc_core.errors import UsageError
 from xc_core.params import in_use
 from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
-from xc_core.sampling import Documents
+from xc_core.sampling import Documents, load_random
 from xc_core.scores import Sample, ScoreData
 from xc_core.seeds import generator
 from xc_core.train.classifier import TableData, table_task
@@ -249,11 +249,10 @@ class _Estimate:
         settings = self.recipe.encoder
         with quiet():  # the training reports by itself that it keeps fewer activations
             task = encoder_task(settings, self.encoder, EncoderData.of(self.corpus, self.tokens, settings))
-        arrays, random = task.negatives.arrays(), generator(settings.seed, "budget-hard")
-        if settings.negatives.searches is not None and "hard" in arrays:
+        random = generator(settings.seed, "budget-hard")
+        if settings.negatives.searches is not None and "hard" in task.negatives.arrays():
             shape = (len(task.data.rows_N), settings.negatives.kept)
-            hard_negatives = random.integers(0, self.corpus.num_labels, shape, dtype=np.int32)
-            task.negatives.load({**arrays, "hard": hard_negatives})
+            load_random(task.negatives, shape, self.corpus.num_labels, random)
         elif settings.negatives.adapts:
             vectors_ND = random.standard_normal((len(task.data.rows_N), self.encoder.width), np.float32)
             task.negatives.refresh(0, vectors_ND, task.vectors)

@@ -26,7 +26,7 @@ from xc_core.sampling.mining import audit_batches, hard_negatives, missed_by_poo
 from xc_core.sampling.negatives import All, InBatch, Mixture
 from xc_core.sampling.noise import Noise, load_noise, save_noise
 from xc_core.sampling.order import Clustered, Random, StoredClusters
-from xc_core.sampling.searched import Mined, Stored
+from xc_core.sampling.searched import Mined, Stored, load_random
 
 import_all(__name__, __path__)
 
@@ -61,6 +61,7 @@ __all__ = [
     "audit_batches",
     "hard_negatives",
     "load_noise",
+    "load_random",
     "missed_by_pools",
     "save_noise",
     "search_negatives",

@@ -254,3 +254,9 @@ class MinedSource(SearchingSource[Mined]):
 def _sample(size: int, seed: int) -> I64:
     """Return up to ``_SAMPLE`` documents, rising."""
     return np.sort(generator(seed, "stale").choice(size, min(_SAMPLE, size), replace=False)).astype(np.int64)
+
+
+def load_random(source: NegativeSource, shape: tuple[int, int], num_labels: int, random: np.random.Generator) -> None:
+    """Replace hard negatives by random labels (N x K): a step costs as much with them as with those of a search."""
+    hard_NK = random.integers(0, num_labels, shape, dtype=np.int32)
+    source.load({**source.arrays(), "hard": hard_NK})

@@ -12,7 +12,7 @@ from xc_core import memory
 from xc_core.distributed import World
 from xc_core.encoders import Encoder, Passes
 from xc_core.progress import report
-from xc_core.sampling import Documents, NegativeSource, Uniform
+from xc_core.sampling import Documents, NegativeSource, Uniform, load_random
 from xc_core.seeds import generator
 from xc_core.shapes import I64
 from xc_core.train.documents import EncoderData
@@ -90,10 +90,8 @@ def _pooled_labels(task: Training, docs_B: I64) -> I64:
         return task.negatives.pool(docs_B, 0).labels_U
     documents = Documents(data.truth.rows(docs_B), None if data.filters is None else data.filters.rows(docs_B))
     source = negatives.build(documents, seed)
-    if "hard" in (arrays := source.arrays()):
-        shape = (len(docs_B), negatives.kept)
-        hard_BK = generator(seed, "memory").integers(0, data.truth.num_labels, shape, dtype=np.int32)
-        source.load({**arrays, "hard": hard_BK})
+    if "hard" in source.arrays():
+        load_random(source, (len(docs_B), negatives.kept), data.truth.num_labels, generator(seed, "memory"))
     else:
         draws = getattr(negatives, "draws", 1)
         uniform = Uniform(positives=negatives.positives, first=negatives.first, draws=draws)

@@ -219,17 +219,17 @@ def _columns(present: list[str], path: Path, *, with_labels: bool) -> dict[str, 
         return {"title": body[0], "content": body[1] if len(body) > 1 else None, "uid": by_name.get("uid")}
     names = [*present, *(name for name in column_names(path) if name not in present)]
     found, close = f"the columns {previews(names)}", _close(names)
-    text, labels = bool(close.keys() & {"title", "text", "content"}), "labels" in close
-    if lacks_text := not by_name.keys() & set(body):
-        found += "" if text else nearest("text", names)
+    missing = {"labels"} if lacks_labels else set()
+    if not by_name.keys() & set(body):
+        missing |= {*KNOWN[1:4]} if with_labels else {*KNOWN[:4]}
+        found += "" if close.keys() & {*KNOWN[1:4]} else nearest("text", names)
         expected = "a column text, or title and content" + "; and labels" * lacks_labels
     elif lacks_labels:
-        found, expected = f"{found}{'' if labels else nearest('labels', names)}", "a column labels"
+        found, expected = f"{found}{'' if 'labels' in close else nearest('labels', names)}", "a column labels"
     else:
         expected = "title and content, or one of them with text, each column once"
-    helps = (lacks_text and (text or ("uid" in close and not with_labels))) or (lacks_labels and labels)
-    renamed = listed([f"{preview(name)} to {known!r}" for known, name in close.items()]) if helps else ""
-    do = f"rename {renamed or 'the columns'}; in CSV and TSV the first line names them"
+    renamed = [f"{preview(name)} to {known!r}" for known, name in close.items()] if close.keys() & missing else []
+    do = f"rename {listed(renamed) or 'the columns'}; in CSV and TSV the first line names them"
     raise DataError(found, expected=expected, do=do, where=path.name)
 
 
