@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 from unittest.mock import MagicMock
 
 import dagster as dg
@@ -165,6 +165,10 @@ def test_the_demo_ends_killed_runs_and_names_those_it_waits_for(
 # xc ui
 
 
+STARTED: Final = subprocess.Popen
+"""What starts a process; ``servers`` puts ``Server`` in its place."""
+
+
 class Server:
     """A server that has ended already."""
 
@@ -260,7 +264,8 @@ warnings.warn("mine", UserWarning)
 warnings.warn("a third one", UserWarning)
 """
     for _, options in servers:
-        shown = subprocess.run([sys.executable, "-c", code], env=options["env"], capture_output=True, text=True).stderr
+        with STARTED([sys.executable, "-c", code], env=options["env"], stderr=subprocess.PIPE, text=True) as python:
+            shown = python.communicate()[1]
         assert [line.split("Warning: ")[1] for line in shown.splitlines() if "Warning: " in line] == (
             ["a third one"] if own else ["mine", "a third one"]
         )
