@@ -21,6 +21,7 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.harness import machine, today
+from benchmarks.omikuji_files import quiet, write_rows
 from xc_core.ann import Exact
 from xc_core.chain import Workspace
 from xc_core.data.corpus import Corpus
@@ -35,8 +36,6 @@ from xc_core.errors import XCError
 from xc_core.metrics.names import TABLE, titled
 from xc_core.metrics.ranking import per_document, without
 from xc_core.pretrained import declared_pooling
-from xc_core.scores.discarded import quiet
-from xc_core.scores.lexical import write_rows
 from xc_core.shapes import F32, PAD_ID, Shortlist, spans
 
 DEEP: Final = 50

@@ -1,4 +1,4 @@
-"""The scores by words: what they are fitted on, beside scikit-learn; searches of label trees, beside omikuji's own."""
+"""The scores by words: terms, beside scikit-learn; fits and searches of label trees, beside omikuji."""
 
 from __future__ import annotations
 
@@ -11,51 +11,45 @@ import numpy as np
 
 from benchmarks.cases.table import case
 from benchmarks.harness import Row, compare
+from benchmarks.omikuji_files import quiet, write_rows
 from benchmarks.world import World
 from xc_core.data.labels import LabelMatrix
 from xc_core.scores.beam_search import shortlist
-from xc_core.scores.discarded import quiet
 from xc_core.scores.forest import Forest
-from xc_core.scores.lexical import Lexical, write_rows
+from xc_core.scores.growing import grow
+from xc_core.scores.lexical import Lexical
 from xc_core.scores.omikuji_tree import read_tree
 from xc_core.scores.terms import Terms, TermSettings
 
 _TEXTS: Final = 20_000
 _SEARCHED: Final = 512
+_FITTED: Final = 5_000
 
 
 @case
 def lexical(world: World) -> list[Row]:
-    """Terms of texts and the training file of the label trees; needs a corpus alone."""
+    """Terms of texts; needs a corpus alone."""
     texts, settings = world.texts(_TEXTS), TermSettings()
     terms, rows_NT = Terms.fit(texts, settings)
-    truth = world.corpus.labels.rows(np.arange(len(texts)))
     same = bool((_scikit_learn(texts, settings).sorted_indices().indices == rows_NT.indices).all())
-    with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = Path(folder) / "ours.txt", Path(folder) / "theirs.txt"
-        return [
-            compare(
-                f"terms of {len(texts):,} texts",
-                lambda: Terms.fit(texts, settings),
-                "scikit-learn, fit_transform",
-                lambda: _scikit_learn(texts, settings),
-                note=f"{len(terms):,} terms, {'the same' if same else 'not the same'}",
-            ),
-            compare(
-                f"training file of {len(texts):,} texts",
-                lambda: write_rows(ours, rows_NT, truth),
-                "scikit-learn, dump_svmlight_file",
-                lambda: _dump(theirs, rows_NT, truth),
-            ),
-        ]
+    return [
+        compare(
+            f"terms of {len(texts):,} texts",
+            lambda: Terms.fit(texts, settings),
+            "scikit-learn, fit_transform",
+            lambda: _scikit_learn(texts, settings),
+            note=f"{len(terms):,} terms, {'the same' if same else 'not the same'}",
+        )
+    ]
 
 
 @case
 def label_trees(world: World) -> list[Row]:
-    """Searches of the label trees of `lexical`, for texts one by one and together; needs a corpus alone."""
+    """Fits and searches of the label trees of `lexical`, for texts one by one and together; needs a corpus alone."""
     settings = Lexical()
     terms, rows_NT = Terms.fit(world.texts(_TEXTS), settings.terms)
-    models, forest = _trees(rows_NT, world.corpus.labels.rows(np.arange(rows_NT.shape[0])), settings)
+    truth = world.corpus.labels.rows(np.arange(rows_NT.shape[0]))
+    models, forest = _trees(rows_NT, truth, settings)
     searched = rows_NT[np.flatnonzero(np.diff(rows_NT.indptr))[:_SEARCHED]]
     texts = [searched[row] for row in range(searched.shape[0])]
 
@@ -86,17 +80,43 @@ def label_trees(world: World) -> list[Row]:
             lambda: [theirs(text) for text in texts],
             note=note,
         ),
+        _fit(rows_NT[:_FITTED], truth.rows(np.arange(min(_FITTED, len(truth)))), settings),
     ]
 
 
-def _trees(rows_NT: Any, truth: LabelMatrix, settings: Lexical) -> tuple[list[Any], Forest]:
-    """Train trees; return omikuji's models and ours of the same weights."""
+def _fit(rows_NT: Any, truth: LabelMatrix, settings: Lexical) -> Row:
+    """Compare fits of one tree; omikuji's is given its training file."""
+    import omikuji
+
+    kept = np.flatnonzero((np.diff(rows_NT.indptr) > 0) & (truth.counts_N > 0))
+    documents, positives = rows_NT[kept], truth.rows(kept)
+    params = _params(settings)
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        write_rows(path := Path(folder) / "rows.txt", documents, positives)
+        return compare(
+            f"a label tree on {len(kept):,} texts, fit",
+            lambda: grow(documents, positives, None, settings.growth(settings.threshold), 1),
+            "omikuji",
+            lambda: omikuji.Model.train_on_data(str(path), params),
+        )
+
+
+def _params(settings: Lexical) -> Any:
+    """Return omikuji's parameters for one tree."""
     import omikuji
 
     params = omikuji.Model.default_hyper_param()
     params.n_trees, params.cluster_balanced = 1, False
     params.cluster_k, params.max_depth = settings.clusters, settings.depth
     params.linear_max_iter, params.cluster_eps = settings.passes, settings.tolerance
+    return params
+
+
+def _trees(rows_NT: Any, truth: LabelMatrix, settings: Lexical) -> tuple[list[Any], Forest]:
+    """Train trees; return omikuji's models and ours of the same weights."""
+    import omikuji
+
+    params = _params(settings)
     kept = np.flatnonzero((np.diff(rows_NT.indptr) > 0) & (truth.counts_N > 0))
     with tempfile.TemporaryDirectory() as folder, quiet():
         write_rows(Path(folder) / "rows.txt", rows_NT[kept], truth.rows(kept))
@@ -113,11 +133,3 @@ def _scikit_learn(texts: list[str], settings: TermSettings) -> Any:
 
     options = {"min_df": settings.min_documents, "max_features": settings.terms, "dtype": np.float32}
     return TfidfVectorizer(ngram_range=(1, settings.ngrams), sublinear_tf=True, **options).fit_transform(texts)
-
-
-def _dump(path: Path, rows_NT: Any, truth: LabelMatrix) -> None:
-    from scipy.sparse import csr_matrix
-    from sklearn.datasets import dump_svmlight_file
-
-    labels_NL = csr_matrix((np.ones(len(truth.indices)), truth.indices, truth.indptr), truth.shape)
-    dump_svmlight_file(rows_NT, labels_NL, str(path), multilabel=True)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-import io
 import json
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,9 +13,9 @@ from typing import Any
 import numpy as np
 import omikuji
 import pytest
-from scipy.sparse import csr_matrix
-from sklearn.datasets import dump_svmlight_file
+import torch
 
+from benchmarks.omikuji_files import quiet, write_rows
 from tests.conftest import TOPICS
 from tests.naive import lexical as naive
 from tests.scores.toy import LABEL_TEXTS, NO_LABEL_TEXTS, TESTS, TEXTS, TRUTH, WORLD, asked, data_of, truth_of
@@ -26,8 +23,8 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, DataError, MissingError
 from xc_core.scores import Characters, LabelCharacters, LabelWords, Lexical, Query, lexical
 from xc_core.scores.base import NewLabels
-from xc_core.scores.discarded import quiet
-from xc_core.scores.lexical import LabelTrees, scores_of, write_rows
+from xc_core.scores.growing import Growth, grow
+from xc_core.scores.lexical import LabelTrees, scores_of
 from xc_core.scores.terms import TermSettings
 from xc_core.shapes import PAD_ID, Shortlist
 
@@ -57,22 +54,8 @@ def opened(folder: Path, settings: Lexical | None = None) -> LabelTrees:
 
 
 @pytest.fixture(scope="module")
-def models() -> list[omikuji.Model]:
-    """omikuji's own models of the trees of ``fitted``."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def fitted(models: list[omikuji.Model]) -> LabelTrees:
-    train = omikuji.Model.train_on_data
-
-    def kept(path: str, how: Any) -> omikuji.Model:
-        models.append(train(path, how))
-        return models[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(omikuji.Model, "train_on_data", kept)
-        return fit(TEXTS, TRUTH)
+def fitted() -> LabelTrees:
+    return fit(TEXTS, TRUTH)
 
 
 def test_it_learns_the_toy_world(fitted: LabelTrees) -> None:
@@ -107,23 +90,6 @@ def test_scores_are_shares_best_first_each_label_once_holes_last(fitted: LabelTr
         assert (np.diff(scores[filled]) <= 0).all()
         assert ((scores[filled] > 0) & (scores[filled] <= 1)).all()
         assert (scores[~filled] == -np.inf).all()
-
-
-def test_a_score_is_the_mean_over_omikujis_trees(fitted: LabelTrees, models: list[omikuji.Model]) -> None:
-    assert len(models) == fitted.forest.num_trees == 3
-    known = naive.idf(TEXTS + NO_LABEL_TEXTS, 2)
-    columns = {term: at for at, term in enumerate(fitted.terms.vectorizer.get_feature_names_out())}
-    short = shortlist(fitted, TESTS[:5])
-    for text, ids, scores in zip(TESTS, short.ids_NK, short.scores_NK, strict=False):
-        pairs = [(columns[term], value) for term, value in naive.vector(text, known).items()]
-        expected = dict.fromkeys(range(len(TOPICS)), 0.0)
-        for model in models:
-            model.init_prediction_thread_pool(1)
-            for label, score in model.predict(pairs, fitted.settings.beam, len(TOPICS)):
-                expected[label] += score / len(models)
-        assert dict(zip(ids.tolist(), scores.tolist(), strict=True)) | {PAD_ID: 0} == pytest.approx(
-            {**expected, PAD_ID: 0}, abs=1e-5
-        )
 
 
 @pytest.mark.parametrize("text", ["", " \t", "quixotic zeppelins", "a b c", "河", "\x00", "n239"])
@@ -184,120 +150,8 @@ def test_one_label_or_two_are_enough(labels: int) -> None:
     assert short.ids_NK[0, 0] == 0
 
 
-MORE_BRANCHES_THAN_LABELS = """
-import sys
-from pathlib import Path
-import numpy as np
-from scipy.sparse import csr_matrix
-from xc_core.data.labels import LabelMatrix
-from xc_core.scores.beam_search import shortlist
-from xc_core.scores.forest import Forest
-from xc_core.scores.lexical import Lexical, _train_tree, write_rows
-rows = Path(sys.argv[1])
-write_rows(rows, csr_matrix(np.eye(120, dtype=np.float32)), LabelMatrix.identity(120))
-forest = Forest.of([_train_tree(rows, Lexical(clusters=121))], 120)
-print(shortlist(forest, csr_matrix(np.eye(120, dtype=np.float32)[7:8]), beam=10, k=1).ids_NK[0, 0])
-"""
-
-
-def test_more_branches_than_a_node_has_labels_train_a_tree(tmp_path: Path) -> None:
-    """In a process of its own, which omikuji would end."""
-    command = [sys.executable, "-c", MORE_BRANCHES_THAN_LABELS, str(tmp_path / "rows.txt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_an_end_of_the_process_while_output_is_discarded_says_where_it_was(ends: bool) -> None:
-    """omikuji's message was lost, and the shell showed a signal at most."""
-    script = f"""
-import faulthandler, os
-from xc_core.scores.discarded import quiet
-with quiet():
-    print("discarded")
-    os.abort() if {ends} else None
-print("after", faulthandler.is_enabled())
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "discarded" not in done.stdout + done.stderr
-    assert done.stdout == ("" if ends else "after False\n")
-    assert ("Fatal Python error: Aborted" in done.stderr) is ends
-
-
-def test_a_line_of_progress_is_printed_while_output_is_discarded(tmp_path: Path) -> None:
-    """The name of a label tree that trains for minutes was lost, unless Dagster listened."""
-    script = """
-import os, sys, threading
-from xc_core import progress
-from xc_core.scores.discarded import quiet
-before = sys.stderr
-progress.listen(lambda line: print(line, file=sys.stderr))
-with quiet():
-    os.write(2, b"a bar")
-    os.write(1, b"a log")
-    print("discarded")
-    thread = threading.Thread(target=progress.report, args=["fitting: 1 of 2, lexical"])
-    thread.start()
-    thread.join()
-    print(sys.stderr.isatty(), file=sys.stderr)
-print("after", sys.stderr is before)
-progress.report("later")
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stderr == "fitting: 1 of 2, lexical\nFalse\nlater\n"
-    assert done.stdout == "after True\n"
-
-
-def test_output_is_discarded_if_stderr_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.BytesIO()
-    kept = io.TextIOWrapper(written, write_through=True)
-    monkeypatch.setattr(sys, "stderr", kept)
-    with quiet():
-        print("progress", file=sys.stderr)
-    assert sys.stderr is kept
-    assert written.getvalue() == b"progress\n"
-
-
-@pytest.mark.parametrize("at_once", [{"_LINES_AT_ONCE": 1}, {"_LINES_AT_ONCE": 7}, {"_TERMS_AT_ONCE": 20}, {}])
-def test_a_training_file_has_the_numbers_that_scikit_learn_writes(
-    at_once: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    random = np.random.default_rng(0)
-    dense = (
-        random.random((20, 30), np.float32) * (random.random((20, 30)) < 0.2) * np.float32(1e-4) ** random.random(30)
-    )
-    rows_NT, truth = (
-        csr_matrix(dense.astype(np.float32)),
-        LabelMatrix.from_pairs(np.repeat(np.arange(20), 2), random.integers(0, 9, 40), (20, 9)),
-    )
-    labels = csr_matrix((np.ones(len(truth.indices)), truth.indices, truth.indptr), truth.shape)
-    dump_svmlight_file(rows_NT, labels, str(tmp_path / "theirs.txt"), multilabel=True)
-    for name, value in at_once.items():
-        monkeypatch.setattr(lexical, name, value)
-    write_rows(tmp_path / "ours.txt", rows_NT, truth)
-    head, *ours = (tmp_path / "ours.txt").read_text("utf-8").splitlines()
-    assert head == "20 30 9"
-    theirs = (tmp_path / "theirs.txt").read_text("utf-8").splitlines()
-    assert [read_line(line) for line in ours] == [read_line(line) for line in theirs]
-
-
-def test_long_texts_are_written_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2,048 documents of thousands of words took over 100 MB as text."""
-    sizes, lines = list[int](), lexical._lines
-    monkeypatch.setattr(lexical, "_lines", lambda rows_NT, truth: sizes.append(rows_NT.nnz) or lines(rows_NT, truth))
-    rows_NT = csr_matrix(np.ones((40, 5_000), np.float32))
-    write_rows(tmp_path / "rows.txt", rows_NT, LabelMatrix.identity(40))
-    assert sizes == [100_000, 100_000]
-
-
-def read_line(line: str) -> tuple[str, dict[int, float]]:
-    labels, *terms = line.split(" ")
-    pairs = [term.split(":") for term in terms]
-    return labels, {int(column): float(np.float32(value)) for column, value in pairs}
-
-
 def test_documents_that_teach_nothing_are_left_out() -> None:
-    """One document has no kept term, one no label; omikuji itself would train on the first and stop at the second."""
+    """One document has no kept term, one no label."""
     texts = ["red sky", "red sea", "unheard", "red sky"]
     held = LabelMatrix.from_pairs(np.array([0, 1, 2]), np.array([0, 1, 2]), (4, 3))
     short = shortlist(fit(texts, held, ONE_TREE), ["red sky"])
@@ -320,18 +174,7 @@ def test_texts_and_labels_of_different_documents_are_refused() -> None:
         fit(["a", "b"], TRUTH)
 
 
-def test_training_writes_into_its_scratch_folder_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, save, written = omikuji.Model.train_on_data, omikuji.Model.save, []
-    monkeypatch.setattr(omikuji.Model, "train_on_data", lambda path, how: written.append(path) or read(path, how))
-    monkeypatch.setattr(omikuji.Model, "save", lambda model, path: written.append(path) or save(model, path))
-    fit(TEXTS, TRUTH, ONE_TREE, scratch=tmp_path)
-    assert [Path(path).is_relative_to(tmp_path) for path in written] == [True, True]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("absent", ["omikuji", "sklearn"])
+@pytest.mark.parametrize("absent", ["numba", "sklearn"])
 def test_a_package_that_is_not_installed_is_named(
     fitted: LabelTrees, absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +190,7 @@ def test_a_package_that_is_not_installed_is_named(
     monkeypatch.setattr(builtins, "__import__", without)
     uses = [lambda: fit(TEXTS, TRUTH), Lexical().check]
     needs_scikit = [LabelWords().check, lambda: fitted.terms.transform(TEXTS)]
-    for use in uses if absent == "omikuji" else [*uses, *needs_scikit]:
+    for use in uses if absent == "numba" else [*uses, *needs_scikit]:
         with pytest.raises(MissingError, match="no installed package") as caught:
             use()
         assert "pip install" in caught.value.do
@@ -369,6 +212,16 @@ def test_parts_that_do_not_fit_are_refused(fitted: LabelTrees, tmp_path: Path) -
         opened(folder)
 
 
+@pytest.fixture(scope="module")
+def models(fitted: LabelTrees, tmp_path_factory: pytest.TempPathFactory) -> list[omikuji.Model]:
+    """omikuji's trees on the same texts."""
+    rows, params = tmp_path_factory.mktemp("rows") / "rows.txt", omikuji.Model.default_hyper_param()
+    params.n_trees = 1
+    write_rows(rows, fitted.terms.vectors(TEXTS), TRUTH)
+    with quiet():
+        return [omikuji.Model.train_on_data(str(rows), params) for _ in range(3)]
+
+
 @pytest.fixture
 def older(fitted: LabelTrees, models: list[omikuji.Model], tmp_path: Path) -> Path:
     """The score as 0.2.0 saved it."""
@@ -380,14 +233,26 @@ def older(fitted: LabelTrees, models: list[omikuji.Model], tmp_path: Path) -> Pa
     return folder
 
 
-def test_a_model_of_an_older_version_gives_the_same_scores(fitted: LabelTrees, older: Path, tmp_path: Path) -> None:
+def test_a_model_of_an_older_version_gives_omikujis_scores(
+    fitted: LabelTrees, models: list[omikuji.Model], older: Path, tmp_path: Path
+) -> None:
     model = opened(older)
-    ours, theirs = shortlist(fitted, TESTS), shortlist(model, TESTS)
-    np.testing.assert_array_equal(ours.ids_NK, theirs.ids_NK)
-    np.testing.assert_array_equal(ours.scores_NK, theirs.scores_NK)
-    one, two = saved(fitted, tmp_path / "one"), saved(model, tmp_path / "two")
-    assert (one / "forest.safetensors").read_bytes() == (two / "forest.safetensors").read_bytes()
-    assert not (two / "tree0").exists()
+    known = naive.idf(TEXTS + NO_LABEL_TEXTS, 2)
+    columns = {term: at for at, term in enumerate(fitted.terms.vectorizer.get_feature_names_out())}
+    short = shortlist(model, TESTS[:5])
+    for text, ids, scores in zip(TESTS, short.ids_NK, short.scores_NK, strict=False):
+        pairs = [(columns[term], value) for term, value in naive.vector(text, known).items()]
+        expected = dict.fromkeys(range(len(TOPICS)), 0.0)
+        for tree in models:
+            tree.init_prediction_thread_pool(1)
+            for label, score in tree.predict(pairs, fitted.settings.beam, len(TOPICS)):
+                expected[label] += score / len(models)
+        assert dict(zip(ids.tolist(), scores.tolist(), strict=True)) | {PAD_ID: 0} == pytest.approx(
+            {**expected, PAD_ID: 0}, abs=1e-5
+        )
+    again = opened(saved(model, tmp_path / "two"))
+    np.testing.assert_array_equal(shortlist(again, TESTS).scores_NK, shortlist(model, TESTS).scores_NK)
+    assert not (tmp_path / "two" / "tree0").exists()
 
 
 def test_trees_of_an_older_version_are_read_only_if_there_are_no_others(
@@ -500,20 +365,43 @@ def test_a_query_without_texts_is_an_error(fitted: LabelTrees, texts: list[str] 
         fitted.values(Query(np.eye(2, dtype=np.float32), texts), np.zeros((2, 1), np.int32))
 
 
-def test_settings_reach_omikuji_and_branches_are_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-    train = omikuji.Model.train_on_data
+def test_settings_reach_the_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Growth, int]] = []
 
-    def spied(path: str, how: Any) -> Any:
-        names = ("n_trees", "cluster_balanced", "cluster_k", "max_depth", "linear_max_iter", "cluster_eps")
-        asked.append({name: getattr(how, name) for name in (*names, "linear_weight_threshold")})
-        return train(path, how)
+    def spied(rows: Any, truth: Any, filters: Any, growth: Growth, trees: int) -> Any:
+        asked.append((growth, trees))
+        return grow(rows, truth, filters, growth, trees)
 
-    monkeypatch.setattr(omikuji.Model, "train_on_data", spied)
-    fit(TEXTS, TRUTH, Lexical(trees=2, clusters=4, depth=2, passes=3, tolerance=0.25, threshold=0.125))
-    bonsai = {"n_trees": 1, "cluster_balanced": False, "cluster_k": 4, "max_depth": 2}
-    others = {"linear_max_iter": 3, "cluster_eps": 0.25, "linear_weight_threshold": 0.125}
-    assert asked == [bonsai | others] * 2
+    monkeypatch.setattr(lexical, "grow", spied)
+    fit(TEXTS, TRUTH, Lexical(trees=2, clusters=4, depth=2, passes=3, tolerance=0.25, threshold=0.125, seed=9))
+    growth = Growth(clusters=4, depth=2, passes=3, tolerance=0.25, threshold=0.125, seed=9)
+    assert asked == [(growth, 2)]
+
+
+def test_a_filtered_pair_is_neither_positive_nor_negative() -> None:
+    """A document that must not be compared with a label taught that the label is wrong for its words."""
+    texts = ["red sky", "red sea", "blue sky", "blue sea"] * 4
+    truth = LabelMatrix.from_pairs(np.arange(16), np.arange(16) // 2 % 2, (16, 3))
+    truth = LabelMatrix.from_pairs(np.array([*truth.pairs()[0], 0, 4]), np.array([*truth.pairs()[1], 2, 2]), (16, 3))
+    reds = np.array([doc for doc in range(16) if doc % 4 < 2 and doc not in (0, 4)])
+    filters = LabelMatrix.from_pairs(reds, np.full(len(reds), 2), (16, 3))
+    scores = []
+    for given in (None, filters):
+        data = dataclasses.replace(data_of(texts, truth), filters=given)
+        model = ONE_TREE.fit(data)
+        scores.append(model.values(asked(["red"]), np.array([[2]], np.int32))[0, 0])
+    assert scores[0] < 0.6 < scores[1]
+
+
+def test_fits_on_the_same_texts_are_the_same_with_any_number_of_threads(
+    fitted: LabelTrees, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    other = dataclasses.replace(Lexical(), seed=1)
+    folders = [saved(model, tmp_path / name) for name, model in (("a", fitted), ("b", fit(TEXTS, TRUTH)))]
+    one, two = ((folder / "forest.safetensors").read_bytes() for folder in folders)
+    assert one == two
+    assert (saved(fit(TEXTS, TRUTH, other), tmp_path / "c") / "forest.safetensors").read_bytes() != one
 
 
 @pytest.mark.parametrize(("usual", "expected"), [(0, 0.125), (6, 0.125), (5, 0.125), (2, 0.05), (1, 0.025)])
@@ -522,13 +410,12 @@ def test_the_threshold_is_lower_if_documents_have_more_terms_than_usual(
 ) -> None:
     """Documents have five terms on average; label texts, which have one, do not count."""
     asked: list[float] = []
-    train = omikuji.Model.train_on_data
 
-    def spied(path: str, how: Any) -> Any:
-        asked.append(how.linear_weight_threshold)
-        return train(path, how)
+    def spied(rows: Any, truth: Any, filters: Any, growth: Growth, trees: int) -> Any:
+        asked.append(growth.threshold)
+        return grow(rows, truth, filters, growth, trees)
 
-    monkeypatch.setattr(omikuji.Model, "train_on_data", spied)
+    monkeypatch.setattr(lexical, "grow", spied)
     texts = ["a1 b1 c1 d1", "a1 b1 c1 d1 e1 f1", "a1 b1 c1 d1 e1"] * 4
     truth = LabelMatrix.from_pairs(np.arange(12), np.arange(12) % 3, (12, 3))
     settings = Lexical(terms=TermSettings(ngrams=1), trees=1, threshold=0.125, usual_terms=usual)

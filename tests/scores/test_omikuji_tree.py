@@ -11,13 +11,12 @@ import omikuji
 import pytest
 from scipy.sparse import csr_matrix
 
+from benchmarks.omikuji_files import quiet, write_rows
 from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError
 from xc_core.scores import omikuji_tree
 from xc_core.scores.beam_search import shortlist
-from xc_core.scores.discarded import quiet
 from xc_core.scores.forest import Forest
-from xc_core.scores.lexical import write_rows
 from xc_core.scores.omikuji_tree import _Reader, read_tree
 
 

@@ -1,17 +1,15 @@
 """The score ``lexical``: the probability of a label given the words and word n-grams of a text, by label trees.
 
-omikuji trains the trees with a generator that cannot be seeded, so two fits on the same texts differ but are about
-equally good. A saved model gives the same scores wherever it is opened.
+Two fits on the same texts with the same seed give the same trees, with any number of threads. A saved model gives the
+same scores wherever it is opened.
 
 Files: those of ``terms`` and of ``forest``; ``lexical.json`` (number of labels); with labels that came after the
-training ``later/labels.safetensors``. Older models have ``tree0/``, ``tree1/``, ..., each a tree as omikuji
-writes it.
+training ``later/labels.safetensors``. Older models have ``tree0/``, ``tree1/``, ..., each a tree as omikuji wrote it.
 """
 
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +22,8 @@ from xc_core.memory import give_back
 from xc_core.params import MAX_DEPTH, at_least, later, within
 from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
 from xc_core.scores.beam_search import shortlist
-from xc_core.scores.discarded import quiet
-from xc_core.scores.forest import FILE, Forest, Node
+from xc_core.scores.forest import FILE, Forest
+from xc_core.scores.growing import Growth, grow
 from xc_core.scores.label_words import Matches
 from xc_core.scores.omikuji_tree import read_tree
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
@@ -35,11 +33,7 @@ from xc_core.shapes import F32, I32, PAD_ID, Shortlist
 _CONTENT: Final = "lexical.json"
 _LATER: Final = "later"
 _TREE_FILE: Final = "tree0.cbor"
-"""The file of a tree in the folder that omikuji writes."""
-_LINES_AT_ONCE: Final = 2_048
-"""Documents of a training file that are turned into text at a time, at most."""
-_TERMS_AT_ONCE: Final = 100_000
-"""Their terms, about: a term takes some 100 bytes meanwhile. Arrow holds 2 GB of text at most."""
+"""The file of a tree in a folder that omikuji wrote."""
 _GROWTH: Final = 1.2
 """Training a tree on N documents takes time proportional to N^1.2, because the tree also gets deeper."""
 
@@ -49,7 +43,7 @@ _GROWTH: Final = 1.2
 class Lexical(Score):
     """TF-IDF of words and Bonsai-like label trees; terms, branches and levels are those that Annif advises."""
 
-    code_version = "2"  # decomposed accented letters ended words
+    code_version = "3"  # trees were omikuji's, which drew other numbers in every fit
     probability = True
     learns = True
 
@@ -61,11 +55,11 @@ class Lexical(Score):
     depth: int = 3
     """Levels of branches."""
     passes: int = later(5, was=20)
-    """Passes of a linear model over the documents of its node, at most; omikuji's own default is 20."""
+    """Passes of a linear model over the documents of its node, at most."""
     tolerance: float = later(0.01, was=0.0001)
-    """Gain in mean cosine below which the clustering of a node's labels stops; omikuji's own default is 0.0001."""
+    """Gain in mean cosine below which the clustering of a node's labels stops."""
     threshold: float = later(0.1, was=0.1)
-    """Weights of a linear model that are no larger are dropped; this is omikuji's own default."""
+    """Weights of a linear model that are no larger are dropped."""
     usual_terms: int = later(0, was=0)
     """If documents have more terms on average, ``threshold`` is lower in proportion, because the weights of long texts
     are smaller; 0: it is the same for all."""
@@ -73,14 +67,16 @@ class Lexical(Score):
     """Nodes per level that a prediction follows."""
     labels: int = 100
     """Labels of a document that have a score, at most."""
+    seed: int = 0
+    """Root seed."""
 
     def __post_init__(self) -> None:
         at_least(self, clusters=2, passes=1, usual_terms=0, beam=1, labels=1)
         within(self, trees=(1, 1000), depth=(1, MAX_DEPTH), tolerance=(1e-6, 1), threshold=(0, 100))
 
     def check(self) -> None:
-        """Raise MissingError if omikuji or scikit-learn is not installed."""
-        require("omikuji", "omikuji")
+        """Raise MissingError if numba or scikit-learn is not installed."""
+        require("numba", "numba")
         require("scikit-learn", "sklearn")
 
     def fit(self, data: ScoreData) -> FittedScore:
@@ -96,11 +92,23 @@ class Lexical(Score):
         if not len(kept):
             raise nothing_to_learn(self.terms)
         give_back()  # counting terms took several times the memory of what is left
-        with tempfile.TemporaryDirectory(dir=data.scratch) as folder:
-            write_rows(Path(folder) / "rows.txt", terms_NT[kept], truth.rows(kept))
-            settings = replace(self, threshold=self._threshold_of(terms_NT[: len(data.truth)]))
-            trees = [_train_tree(Path(folder) / "rows.txt", settings) for _ in range(self.trees)]
+        growth = self.growth(self._threshold_of(terms_NT[: len(data.truth)]))
+        filters = data.filters
+        if filters is not None:
+            filters = filters.above(LabelMatrix.none(truth.num_labels, truth.num_labels)).rows(kept)
+        trees = grow(terms_NT[kept], truth.rows(kept), filters, growth, self.trees)
         return LabelTrees(self, truth.num_labels, terms, Forest.of(trees, len(terms)))
+
+    def growth(self, threshold: float) -> Growth:
+        """Return how trees grow, with this threshold."""
+        return Growth(
+            clusters=self.clusters,
+            depth=self.depth,
+            passes=self.passes,
+            tolerance=self.tolerance,
+            threshold=threshold,
+            seed=self.seed,
+        )
 
     def _threshold_of(self, terms_NT: Any) -> float:
         """Return the threshold for documents with these terms."""
@@ -119,7 +127,7 @@ class Lexical(Score):
         return replace(fitted, num_labels=fitted.num_labels + len(new), later=later)
 
     def open(self, folder: Path) -> FittedScore:
-        """Open the trees and the terms; raise CorruptError if they do not fit together. omikuji is not needed."""
+        """Open the trees and the terms; raise CorruptError if they do not fit together. numba is not needed."""
         size = int(json.loads((folder / _CONTENT).read_text("utf-8"))["labels"])
         terms = Terms.open(folder)
         later = Matches.open(folder / _LATER, terms) if (folder / _LATER).is_dir() else None
@@ -230,56 +238,6 @@ def scores_of(short: Shortlist, ids_NK: I32) -> F32:
     positions = np.minimum(np.searchsorted(keys, queries, sorter=order), len(keys) - 1)
     hit = (keys[order][positions] == queries) & (ids_NK != PAD_ID)
     return np.where(hit, short.scores_NK[short.filled_NK][order][positions], 0).astype(np.float32)
-
-
-def write_rows(path: Path, terms_NT: Any, truth: LabelMatrix) -> None:
-    """Write a training file for omikuji: the numbers of documents, terms and labels, then one document per line.
-
-    A line has the document's labels, then its terms with their values. Numbers are written so that the same float32 is
-    read again.
-    """
-    with path.open("wb") as stream:
-        stream.write(f"{len(truth)} {terms_NT.shape[1]} {truth.num_labels}\n".encode())
-        at_once = max(min(_LINES_AT_ONCE, _TERMS_AT_ONCE * len(truth) // max(terms_NT.nnz, 1)), 1)
-        for start in range(0, len(truth), at_once):
-            rows = np.arange(start, min(len(truth), start + at_once))
-            stream.write(_lines(terms_NT[rows], truth.rows(rows)))
-
-
-def _lines(terms_NT: Any, truth: LabelMatrix) -> bytes:
-    """Return lines of a training file; text is made by columns, in Arrow."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    pairs = (pa.array(column).cast(pa.string()) for column in (terms_NT.indices, terms_NT.data))
-    terms = pc.binary_join_element_wise(*pairs, ":")
-    labels = pa.array(truth.indices).cast(pa.string())
-    rows = [(truth.indptr, labels, ","), (terms_NT.indptr, terms, " ")]
-    fields = [
-        pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat), mark)
-        for offsets, flat, mark in rows
-    ]
-    lines = pc.binary_join_element_wise(*fields, " ")
-    text = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")
-    joined: bytes = text[0].as_buffer().to_pybytes()
-    return joined + b"\n"
-
-
-def _train_tree(rows: Path, settings: Lexical) -> list[Node]:
-    """Train one tree on a training file."""
-    import omikuji
-
-    params = omikuji.Model.default_hyper_param()
-    params.n_trees = 1
-    params.cluster_balanced, params.cluster_k, params.max_depth = False, settings.clusters, settings.depth
-    params.min_branch_size = max(params.min_branch_size, settings.clusters)  # k-means of fewer labels ends the process
-    params.linear_max_iter, params.cluster_eps = settings.passes, settings.tolerance
-    params.linear_weight_threshold = settings.threshold
-    with tempfile.TemporaryDirectory(dir=rows.parent) as folder:
-        with quiet():
-            omikuji.Model.train_on_data(str(rows), params).save(folder)
-        give_back()  # the model is gone; its memory would stay with this process
-        return read_tree(Path(folder) / _TREE_FILE)
 
 
 def _older_forest(folder: Path, trees: int, num_terms: int) -> Forest:

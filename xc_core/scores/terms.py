@@ -39,7 +39,7 @@ _COMPOSED: Final = {"form": "NFC"}
 
 @dataclass(frozen=True, kw_only=True)
 class TermSettings(HasUnused):
-    """Which terms are kept. The defaults are those that Annif recommends for omikuji."""
+    """Which terms are kept. The defaults are those that Annif recommends for label trees."""
 
     ngrams: int = 2
     """Maximum number of words in a term."""
@@ -237,7 +237,7 @@ def require(package: str, module: str) -> None:
         raise MissingError(
             f"no installed package {package}",
             expected="the packages of the extra lexical, to fit scores by words and to add labels to them",
-            do="pip install -c constraints.txt omikuji scikit-learn",
+            do="pip install -c constraints.txt numba scikit-learn",
         ) from error
 
 
