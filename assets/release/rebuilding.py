@@ -35,7 +35,9 @@ from xc_core.visible import listed
 
 _DIFFERS_ADVICE: Final = "compare environment.txt of the version's MLflow run, and the machine, with this one"
 _TREE_FILES: Final = ("/forest.safetensors", ".cbor")
-"""Ends of the names of label trees: omikuji cannot be seeded, so two fits of the same texts differ."""
+"""Ends of the names of label trees."""
+_SEEDED_TREES: Final = Path("xc_core", "scores", "growing.py")
+"""A file of code whose label trees are seeded. Older ones are omikuji's, and two fits of the same texts differ."""
 _DVC: Final = (sys.executable, "-m", "dvc")
 _NEW_LABELS: Final = "new-labels.parquet"
 """File in the clone of a version, with the labels that the next version added to it."""
@@ -56,6 +58,11 @@ class _Clone:
         root = (project or self.project).root
         names = ("--dataset", self.record.dataset, "--recipe", self.record.recipe)
         _run_xc({**self.environment, "XC_ROOT": str(root)}, root, *arguments, *names)
+
+    @property
+    def seeds_trees(self) -> bool:
+        """Whether the code of the version makes the same label trees again."""
+        return (Path(self.environment["PYTHONPATH"].split(os.pathsep)[0]) / _SEEDED_TREES).exists()
 
     def artefact(self, stage: str) -> Path:
         """Return the folder of a stage's artefact."""
@@ -118,13 +125,13 @@ def _run_stages(clone: _Clone, stages: list[str], *, keep: bool, final: bool) ->
     """Run stages of a version, and compare their results with its record.
 
     With ``keep``, trained parts stay as they are, and so do the artefacts to which labels were added. Results of label
-    trees are compared only of the ``final`` version: they always differ, and the next step needs them.
+    trees of old code are compared only of the ``final`` version: they always differ, and the next step needs them.
     """
     for stage in stages:
         if not (keep and clone.record.extends(stage)):
             clone.run("run", stage, *(["--refresh"] if keep else []))
             report(f"lineage: {stage} of version {clone.record.version} made again")
-    _check_equal(clone.record, clone.project, stages if final else _seeded(clone, stages))
+    _check_equal(clone, stages if final or clone.seeds_trees else _seeded(clone, stages))
 
 
 def _seeded(clone: _Clone, stages: Sequence[str]) -> list[str]:
@@ -136,8 +143,8 @@ def _seeded(clone: _Clone, stages: Sequence[str]) -> list[str]:
             random.append(stage)
     if random:
         report(
-            f"lineage: {listed(random)} of version {clone.record.version} not compared: label trees cannot be seeded, "
-            "so these always differ"
+            f"lineage: {listed(random)} of version {clone.record.version} not compared: label trees of its code "
+            "cannot be seeded, so these always differ"
         )
     return [stage for stage in stages if stage not in random]
 
@@ -308,14 +315,15 @@ def _run_command(command: list[str], folder: Path, environment: dict[str, str] |
     return ended.stdout
 
 
-def _check_equal(record: Lineage, rebuilt_project: Workspace, stages: Sequence[str]) -> None:
+def _check_equal(clone: _Clone, stages: Sequence[str]) -> None:
     """Raise MovedError, naming the first artefact that differs, unless ``stages`` have the content of the version."""
+    record = clone.record
     for stage in stages:
-        manifest = read_manifest(rebuilt_project.folder(stage, record.dataset, record.recipe))
+        manifest = read_manifest(clone.artefact(stage))
         digest, expected, do = manifest.digest(), record.artefacts[stage]["digest"], _DIFFERS_ADVICE
         if digest != expected:
-            if _has_trees(manifest):
-                do = f"expect this of label trees (lexical, characters), which cannot be seeded; otherwise {do}"
+            if _has_trees(manifest) and not clone.seeds_trees:
+                do = f"expect this of label trees (lexical, characters) of this code, which cannot be seeded, or {do}"
             raise MovedError(
                 f"{stage} with another content ({digest[:12]}) than that of version {record.version}",
                 expected=expected[:12],

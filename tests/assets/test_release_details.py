@@ -454,16 +454,19 @@ def test_a_rebuild_takes_no_raw_data_that_is_not_known_to_be_the_same(
         ("scores", "final/label_words/labels.safetensors", False),
     ],
 )
-def test_a_rebuild_of_a_model_with_label_trees_says_that_they_always_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, file: str, is_tree: bool
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_rebuild_of_a_model_with_label_trees_of_old_code_says_that_they_always_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, file: str, is_tree: bool, is_old: bool
 ) -> None:
+    code = tmp_path if is_old else Path(rebuilding.__file__).resolve().parents[2]
     files: dict[str, dict[str, Any]] = {file: {}}
     found = Lineage("toy", "ngame", 1, "none", {}, {}, {stage: {"digest": "0" * 64}})
     monkeypatch.setattr(rebuilding, "read_manifest", lambda _: Manifest(stage, files))
     with pytest.raises(MovedError, match=f"{stage} with another content") as caught:
-        rebuilding._check_equal(found, Workspace(tmp_path), [stage])
+        clone = rebuilding._Clone(found, tmp_path, Workspace(tmp_path), {"PYTHONPATH": str(code)})
+        rebuilding._check_equal(clone, [stage])
     assert caught.value.do.endswith("and the machine, with this one")
-    assert ("cannot be seeded" in caught.value.do) is is_tree
+    assert ("cannot be seeded" in caught.value.do) is (is_tree and is_old)
 
 
 @pytest.mark.parametrize(("folder", "name"), [("own", "lab.disk"), ("dépôt, #1", "new"), ('5%(s) of "it\'s"', "new")])

@@ -144,10 +144,10 @@ def test_without_its_package_it_stops_before_any_stage(
     made: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XC_ROOT", str(made.root))
-    monkeypatch.setitem(sys.modules, "omikuji", None)
+    monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.setattr("xc_core.cli.train.run_stage", None)
     with pytest.raises(SystemExit) as ended:
         main(["train", "--dataset", "toy", "--recipe", "bonsai"])
     assert ended.value.code == MissingError.exit_code
-    assert "no installed package omikuji" in (said := capsys.readouterr().err)
-    assert "pip install -c constraints.txt omikuji scikit-learn" in said
+    assert "no installed package numba" in (said := capsys.readouterr().err)
+    assert "pip install -c constraints.txt numba scikit-learn" in said

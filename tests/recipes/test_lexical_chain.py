@@ -191,7 +191,7 @@ def test_a_model_answers_without_the_package_that_trained_its_trees(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = open_predictor(folder).predict(TEXTS, 5)
-    monkeypatch.setitem(sys.modules, "omikuji", None)
+    monkeypatch.setitem(sys.modules, "numba", None)
     assert open_predictor(folder).predict(TEXTS, 5) == expected
 
 
@@ -202,7 +202,7 @@ def test_a_model_answers_without_scikit_learn(folder: Path, monkeypatch: pytest.
     assert open_predictor(folder).predict(["falcon0 castle1"], 3) == expected
 
 
-@pytest.mark.parametrize("package", ["omikuji", "lightgbm"])
+@pytest.mark.parametrize("package", ["numba", "lightgbm"])
 def test_a_recipe_that_needs_a_package_stops_before_any_stage_without_it(
     copied: Workspace, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

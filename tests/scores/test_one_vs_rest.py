@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numba
@@ -38,13 +39,13 @@ def signs() -> np.ndarray[Any, Any]:
 
 
 def pairs(value: int) -> Pairs:
-    return Pairs.of(*np.nonzero(signs() == value), CLASSES)
+    docs_P, class_P = np.nonzero(signs() == value)
+    return Pairs.of(docs_P, class_P, CLASSES)
 
 
 def trained(passes: int, threshold: float = 0.0, classes: range = range(CLASSES)) -> Weights:
-    rows = SparseRows.of(documents())
-    how = {"passes": passes, "threshold": threshold}
-    return train(rows, pairs(1), pairs(0), classes, random_of=lambda own: generator(7, "test", own), **how)  # type: ignore[arg-type]
+    rows, random_of = SparseRows.of(documents()), partial(generator, 7, "test")
+    return train(rows, pairs(1), pairs(0), classes, passes=passes, threshold=threshold, random_of=random_of)
 
 
 def dense(weights: Weights) -> np.ndarray[Any, Any]:

@@ -170,7 +170,7 @@ def threads_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
 @pytest.mark.parametrize("case", ["words", "words of long texts"])
 def test_a_fit_takes_about_the_memory_that_a_plan_counts(case: str) -> None:
-    """Most of it is omikuji's, which Python does not see."""
+    """Resident memory, of which Python sees a part."""
     ended = forks.run("tests.scores.test_tree_size:measure", case)
     assert not ended.returncode, ended.stderr
     score, joined = CASES[case]

@@ -8,9 +8,9 @@ label of the node, s_i = 1 or -1:
 A prediction follows the B best nodes of each level. A label's score is the mean over trees of a product along its path:
     prod_w exp(-max(0, 1 - w . x)^2)
 
-The trees are omikuji's. As in the authors' code, each x also has an entry of 1, for a bias, and weights of at most 0.1
-are dropped; the bound of 100 labels is omikuji's. The paper also represents labels by other labels (output and joint
-space); omikuji does not.
+As in the authors' code, each x also has an entry of 1, for a bias, and weights of at most 0.1 are dropped. The bound of
+100 labels, and that a cluster has two at least, are omikuji's. The paper also represents labels by other labels (output
+and joint space), which is not done here.
 Here the text of a label is one more document of it, and the served trees learn from validation documents too; both are
 so in ``house``, whose score ``lexical`` this is.
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 import numba
 import numpy as np
 
-from xc_core.shapes import F32, I64, Array
+from xc_core.shapes import F32, I32, I64, Array
 
 _CONVERGED: Final = np.float32(0.1)
 """Difference of the largest and the smallest projected gradient below which nothing is left to do (liblinear's)."""
@@ -83,7 +83,7 @@ def solve(
 
 
 @compiled
-def above(weights_T: F32, threshold: np.float32, terms_T: I64, values_T: F32) -> int:
+def above(weights_T: F32, threshold: np.float32, terms_T: I32, values_T: F32) -> int:
     """Write the terms and values of weights above ``threshold`` to the start of two arrays; return their number."""
     kept = 0
     for term in range(len(weights_T)):

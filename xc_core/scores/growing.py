@@ -11,12 +11,11 @@ Letters, used here as name suffixes: those of ``forest``; D documents of a node,
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import count
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +27,7 @@ from xc_core.scores.label_clusters import clusters_of
 from xc_core.scores.one_vs_rest import Pairs, Weights, train
 from xc_core.scores.sparse_rows import SparseRows
 from xc_core.seeds import generator
-from xc_core.shapes import I32, I64
+from xc_core.shapes import I64
 
 LEAF: Final = 100
 """A node with fewer labels is a leaf."""
@@ -67,16 +66,15 @@ def grow(
     grove = _Grove(_with_bias(terms_NT), truth, filters, growth)
     every = np.flatnonzero(truth.frequency_L()), np.arange(len(truth))
     level: list[tuple[Path, I64, I64]] = [((tree,), *every) for tree in range(trees)]
-    found: dict[Path, tuple[_Divided, list[Weights]]] = {}
+    found: dict[Path, Node] = {}
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         try:
             while level:
                 nodes = list(pool.map(grove.divided, *zip(*level, strict=True)))
                 shares = [share for node in nodes for share in node.shares()]
-                weights = defaultdict[Path, list[Weights]](list)
-                for (node, _), trained in zip(shares, pool.map(grove.trained, shares), strict=True):
-                    weights[node.path].append(trained)
-                found |= {node.path: (node, weights[node.path]) for node in nodes}
+                trained = iter(zip(shares, pool.map(grove.trained, shares), strict=True))
+                for node in nodes:
+                    found[node.path] = _node(node, [weights for _, weights in islice(trained, len(node.shares()))])
                 level = [below for node in nodes for below in node.below()]
         finally:
             pool.shutdown(cancel_futures=True)
@@ -151,7 +149,8 @@ class _Grove:
     def trained(self, share: _Share) -> Weights:
         """Train some models of a node."""
         node, parts = share
-        rows, terms = self.rows.take(node.docs_D).compact()
+        everything = len(node.docs_D) == len(self.rows)
+        rows, terms = (self.rows if everything else self.rows.take(node.docs_D)).compact()
         random_of = partial(generator, self.growth.seed, "label trees", *node.path)
         weights = train(
             rows,
@@ -162,7 +161,7 @@ class _Grove:
             threshold=self.growth.threshold,
             random_of=random_of,
         )
-        return replace(weights, terms_W=terms[weights.terms_W].astype(np.int64))
+        return replace(weights, terms_W=terms[weights.terms_W])
 
 
 def _with_bias(terms_NT: Any) -> SparseRows:
@@ -182,36 +181,34 @@ def _pairs(matrix: LabelMatrix, docs_D: I64, part_L: I64) -> Pairs:
     return Pairs.of(key // parts, key % parts, parts)
 
 
-def _listed(found: dict[Path, tuple[_Divided, list[Weights]]], root: Path) -> list[Node]:
-    """Return a tree as a list of nodes, each before its children."""
-    places = count()
-
-    def nodes_of(path: Path) -> Iterator[tuple[int, Node]]:
-        node, weights = found[path]
-        place, below, children = next(places), list[tuple[int, Node]](), list[int]()
-        for part in range(0 if node.part_of is None else node.parts):
-            own = list(nodes_of((*path, part)))
-            children.append(own[0][0])
-            below += own
-        yield place, _node(node, np.array(children, np.int32), weights)
-        yield from below
-
-    return [node for _, node in nodes_of(root)]
-
-
-def _node(node: _Divided, children: I32, weights: Sequence[Weights]) -> Node:
-    """Put a node together from the weights of its parts."""
+def _node(node: _Divided, weights: Sequence[Weights]) -> Node:
+    """Put a node together from the weights of its parts; ``_listed`` sets the children of a branch."""
     terms_W, classes_W, values_W = (
         np.concatenate([getattr(share, name) for share in weights]) for name in ("terms_W", "classes_W", "values_W")
     )
     order = np.lexsort((classes_W, terms_W))
     terms_R, size_R = np.unique(terms_W, return_counts=True)
-    is_leaf = node.part_of is None
     return Node(
-        is_leaf,
-        below=node.labels.astype(np.int32) if is_leaf else children,
-        terms_R=terms_R.astype(np.int32),
+        is_leaf=node.part_of is None,
+        below=node.labels.astype(np.int32) if node.part_of is None else np.zeros(node.parts, np.int32),
+        terms_R=terms_R,
         ends_R=np.cumsum(size_R),
-        children_W=classes_W[order].astype(np.int32),
+        children_W=classes_W[order],
         weights_W=values_W[order],
     )
+
+
+def _listed(found: dict[Path, Node], root: Path) -> list[Node]:
+    """Return a tree as a list of nodes, each before its children."""
+    nodes: list[Node] = []
+
+    def add(path: Path) -> int:
+        place, node = len(nodes), found[path]
+        nodes.append(node)
+        if not node.is_leaf:
+            children = [add((*path, part)) for part in range(len(node.below))]
+            nodes[place] = replace(node, below=np.array(children, np.int32))
+        return place
+
+    add(root)
+    return nodes

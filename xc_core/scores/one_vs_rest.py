@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from xc_core.scores.sparse_rows import SparseRows
-from xc_core.shapes import F32, I64
+from xc_core.shapes import F32, I32, I64
 
 COST: Final = 1.0
 """C."""
@@ -56,8 +56,8 @@ class Pairs:
 class Weights:
     """Weights that are kept, by class: their terms, classes and values (W each)."""
 
-    terms_W: I64
-    classes_W: I64
+    terms_W: I32
+    classes_W: I32
     values_W: F32
 
 
@@ -81,8 +81,8 @@ def train(
     curvature_N = rows.squares() + _SHIFT
     weights_T, duals_N = np.empty(rows.width, np.float32), np.empty(len(rows), np.float32)
     signs_N, order_N = np.empty(len(rows), np.int8), np.empty(len(rows), np.int64)
-    terms_T, values_T = np.empty(rows.width, np.int64), np.empty(rows.width, np.float32)
-    terms, values = list[I64](), list[F32]()
+    terms_T, values_T = np.empty(rows.width, np.int32), np.empty(rows.width, np.float32)
+    terms, values = list[I32](), list[F32]()
     skipped = [order_N[:0]] * len(classes) if left_out is None else left_out.each(classes)
     for own, positive, skip in zip(classes, positives.each(classes), skipped, strict=True):
         signs_N[:], signs_N[skip], signs_N[positive] = -1, 0, 1
@@ -91,5 +91,5 @@ def train(
         kept = above(weights_T, np.float32(threshold), terms_T, values_T)
         terms.append(terms_T[:kept].copy())
         values.append(values_T[:kept].copy())
-    classes_W = np.repeat(np.asarray(classes), [len(of_class) for of_class in terms])
+    classes_W = np.repeat(np.array(classes, np.int32), [len(of_class) for of_class in terms])
     return Weights(np.concatenate(terms), classes_W, np.concatenate(values))
