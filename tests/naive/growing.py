@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Protocol
 
 Vector = dict[int, float]
 
 
-class Random(Protocol):
-    """The draws of a numpy generator."""
-
-    def integers(self, low: int, high: int) -> int: ...
+def xorshift(state: int) -> int:
+    """Return the next state (Marsaglia, 2003)."""
+    state ^= state << 13 & (1 << 64) - 1
+    state ^= state >> 7
+    return state ^ (state << 17 & (1 << 64) - 1)
 
 
 def dot(one: Vector, other: Vector) -> float:
     return sum(value * other.get(term, 0.0) for term, value in one.items())
 
 
-def support_vector_machine(rows: list[Vector], signs: list[int], passes: int, random: Random) -> Vector:
+def support_vector_machine(rows: list[Vector], signs: list[int], passes: int, state: int) -> Vector:
     """Return the weights; a document of sign 0 is no document."""
     order = [i for i, sign in enumerate(signs) if sign]
     weights: defaultdict[int, float] = defaultdict(float)
@@ -30,7 +30,8 @@ def support_vector_machine(rows: list[Vector], signs: list[int], passes: int, ra
     active, bound = len(order), math.inf
     for _ in range(passes):
         for last in range(len(order) - 1, 0, -1):
-            other = int(random.integers(0, last + 1))
+            state = xorshift(state)
+            other = state % (last + 1)
             order[last], order[other] = order[other], order[last]
         projected: list[float] = []
         at = 0

@@ -17,7 +17,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.scores import growing
 from xc_core.scores.forest import Forest, Node
 from xc_core.scores.growing import Growth, grow
-from xc_core.seeds import generator
+from xc_core.seeds import derive, generator
 
 DOCS, TERMS, LABELS = 90, 30, 24
 ABSENT = 5
@@ -93,8 +93,8 @@ def test_a_node_learns_from_the_documents_with_its_labels(given: LabelMatrix | N
         for child, below in enumerate(node.below.tolist()):
             part = {below} if node.is_leaf else set(labels_of(tree, below))
             signs = [1 if held[doc] & part else 0 if skipped[doc] & part else -1 for doc in docs]
-            random = generator(GROWTH.seed, "label trees", *path, child)
-            expected = naive.support_vector_machine([rows[doc] for doc in docs], signs, GROWTH.passes, random)
+            seed = derive(GROWTH.seed, "label trees", *path, child)
+            expected = naive.support_vector_machine([rows[doc] for doc in docs], signs, GROWTH.passes, seed)
             far = {term: value for term, value in expected.items() if abs(abs(value) - GROWTH.threshold) > 1e-4}
             kept = {term: value if abs(value) > GROWTH.threshold else 0.0 for term, value in far.items()}
             assert {term: found[term, child] for term in kept} == pytest.approx(kept, abs=1e-4)

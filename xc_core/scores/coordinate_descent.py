@@ -34,13 +34,14 @@ def solve(
     curvature_N: F32,
     shift: np.float32,
     passes: int,
-    random: np.random.Generator,
+    seed: int,
     result: tuple[F32, F32, I64],
 ) -> None:
     """Solve for one class; documents of sign 0 are left out.
 
     ``matrix`` has ends, columns and values of the documents; ``result`` gets weights (T), dual variables (N) and the
-    last order (N).
+    last order (N). Orders are drawn by xorshift64 (Marsaglia, 2003): a generator of numpy takes longer to make, and to
+    pass, than a small class takes.
     """
     (ends, columns, values), (weights_T, duals_N, order_N) = matrix, result
     weights_T[:], duals_N[:] = _ZERO, _ZERO
@@ -49,10 +50,13 @@ def solve(
         if signs_N[i] != 0:
             order_N[size] = i
             size += 1
-    active, bound = size, _INFINITE
+    active, bound, state = size, _INFINITE, np.uint64(seed)
     for _ in range(passes):
         for last in range(size - 1, 0, -1):
-            other = random.integers(0, last + 1)
+            state ^= state << np.uint64(13)
+            state ^= state >> np.uint64(7)
+            state ^= state << np.uint64(17)
+            other = np.int64(state % np.uint64(last + 1))
             order_N[last], order_N[other] = order_N[other], order_N[last]
         largest, smallest, at = -_INFINITE, _INFINITE, 0
         while at < active:

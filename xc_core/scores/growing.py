@@ -4,7 +4,7 @@ A node's documents are those with one of its labels. Its labels are divided by k
 are not. Each part, or each label of a leaf, has a linear support vector machine: positive are its documents. A document
 that must not be compared with a label (``filters``) is left out for it, and for a part with this label.
 
-Every clustering and every model draws from a generator of its own, so trees do not depend on the number of threads.
+Every clustering and every model has a seed of its own, so trees do not depend on the number of threads.
 
 Letters, used here as name suffixes: those of ``forest``; D documents of a node, P pairs of a document and a part.
 """
@@ -26,12 +26,12 @@ from xc_core.scores.forest import Node
 from xc_core.scores.label_clusters import clusters_of
 from xc_core.scores.one_vs_rest import Pairs, Weights, train
 from xc_core.scores.sparse_rows import SparseRows
-from xc_core.seeds import generator
+from xc_core.seeds import derive, generator
 from xc_core.shapes import I64
 
 LEAF: Final = 100
 """A node with fewer labels is a leaf."""
-AT_ONCE: Final = 32
+AT_ONCE: Final = 16
 """Models of a node that a thread trains one after another; for each such share it copies the node's documents."""
 
 Path = tuple[int, ...]
@@ -64,21 +64,25 @@ def grow(
     A tree is a list of nodes, each before its children. As a term, the bias has the number T.
     """
     grove = _Grove(_with_bias(terms_NT), truth, filters, growth)
-    every = np.flatnonzero(truth.frequency_L()), np.arange(len(truth))
-    level: list[tuple[Path, I64, I64]] = [((tree,), *every) for tree in range(trees)]
-    found: dict[Path, Node] = {}
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         try:
-            while level:
-                nodes = list(pool.map(grove.divided, *zip(*level, strict=True)))
-                shares = [share for node in nodes for share in node.shares()]
-                trained = iter(zip(shares, pool.map(grove.trained, shares), strict=True))
-                for node in nodes:
-                    found[node.path] = _node(node, [weights for _, weights in islice(trained, len(node.shares()))])
-                level = [below for node in nodes for below in node.below()]
+            return [_grown(grove, tree, pool) for tree in range(trees)]
         finally:
             pool.shutdown(cancel_futures=True)
-    return [_listed(found, (tree,)) for tree in range(trees)]
+
+
+def _grown(grove: _Grove, tree: int, pool: ThreadPoolExecutor) -> list[Node]:
+    """Grow one tree, level by level."""
+    labels, docs = np.flatnonzero(grove.truth.frequency_L()), np.arange(len(grove.truth))
+    level: list[tuple[Path, I64, I64]] = [((tree,), labels, docs)]
+    found: dict[Path, Node] = {}
+    while level:
+        nodes = list(pool.map(grove.divided, *zip(*level, strict=True)))
+        trained = pool.map(grove.trained, [share for node in nodes for share in node.shares()])
+        for node in nodes:
+            found[node.path] = _node(node, list(islice(trained, len(node.shares()))))
+        level = [below for node in nodes for below in node.below()]
+    return _listed(found, (tree,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +155,7 @@ class _Grove:
         node, parts = share
         everything = len(node.docs_D) == len(self.rows)
         rows, terms = (self.rows if everything else self.rows.take(node.docs_D)).compact()
-        random_of = partial(generator, self.growth.seed, "label trees", *node.path)
+        seed_of = partial(derive, self.growth.seed, "label trees", *node.path)
         weights = train(
             rows,
             node.positives,
@@ -159,7 +163,7 @@ class _Grove:
             parts,
             passes=self.growth.passes,
             threshold=self.growth.threshold,
-            random_of=random_of,
+            seed_of=seed_of,
         )
         return replace(weights, terms_W=terms[weights.terms_W])
 

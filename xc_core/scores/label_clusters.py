@@ -27,6 +27,7 @@ def clusters_of(vectors: SparseRows, count: int, tolerance: float, random: np.ra
     before = -np.inf
     while True:
         cosines_NK = vectors.times(centroids_TK)
+        del centroids_TK  # as large as the next ones
         cluster_N = cosines_NK.argmax(axis=1)
         mean = float(cosines_NK.max(axis=1).mean(dtype=np.float64))
         if mean - before < tolerance:

@@ -69,12 +69,12 @@ def train(
     *,
     passes: int,
     threshold: float,
-    random_of: Callable[[int], np.random.Generator],
+    seed_of: Callable[[int], int],
 ) -> Weights:
     """Return the weights above ``threshold`` of these classes after so many passes, fewer if they converge.
 
-    A document is negative for a class if it is neither positive nor ``left_out``. ``random_of`` returns the generator
-    of a class, so its weights do not depend on which others are trained with it.
+    A document is negative for a class if it is neither positive nor ``left_out``. ``seed_of`` returns the seed of a
+    class, which is not 0, so its weights do not depend on which others are trained with it.
     """
     from xc_core.scores.coordinate_descent import above, solve
 
@@ -87,7 +87,7 @@ def train(
     for own, positive, skip in zip(classes, positives.each(classes), skipped, strict=True):
         signs_N[:], signs_N[skip], signs_N[positive] = -1, 0, 1
         result = weights_T, duals_N, order_N
-        solve((rows.ends, rows.columns, rows.values), signs_N, curvature_N, _SHIFT, passes, random_of(own), result)
+        solve((rows.ends, rows.columns, rows.values), signs_N, curvature_N, _SHIFT, passes, seed_of(own), result)
         kept = above(weights_T, np.float32(threshold), terms_T, values_T)
         terms.append(terms_T[:kept].copy())
         values.append(values_T[:kept].copy())

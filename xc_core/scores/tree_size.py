@@ -1,7 +1,6 @@
-"""What label trees take, as ``xc plan`` counts it: the trees themselves, their fit by omikuji, and searches in them.
+"""What label trees take, as ``xc plan`` counts it: the trees themselves, their fit, and searches in them.
 
-Everything follows from the lengths of texts. Constants say what is allocated (omikuji 0.5, numpy arrays of this
-package); those called measured are of docs/lab-notes/2026-11-30-memory-of-label-trees.md.
+Everything follows from the lengths of texts. Constants say what is allocated (numpy arrays of this package); those called measured are of docs/lab-notes/2026-11-30-memory-of-label-trees.md.
 """
 
 from __future__ import annotations
@@ -31,10 +30,9 @@ vector bounds how many of its weights can be above the threshold."""
 _KEPT: Final = 0.5
 """The same, as a share of the document's terms: of short texts most weights are above the threshold (measured)."""
 _LEAF: Final = 100
-"""Labels of a node below which omikuji does not divide it."""
+"""Labels of a node below which it is not divided."""
 _LARGEST_LEAF: Final = 0.04
-"""Share of the labels in the largest leaf of the last of three levels, which omikuji does not divide whatever its size
-(measured: 0.03 to 0.05)."""
+"""Share of the labels in the largest leaf of the last of three levels, which is not divided whatever its size (measured: 0.03 to 0.05)."""
 _NARROWER: Final = 10
 """A node has so many times fewer labels than the one above it, if it is one of the larger ones (a guess)."""
 
@@ -99,14 +97,14 @@ class TreeSize:
 
     @property
     def _training(self) -> float:
-        """Bytes that omikuji holds for a tree beside its weights.
+        """Bytes that are held for a tree beside its weights.
 
-        That is the texts, as they grow and as a matrix; the sum of the texts of each label, as it is and divided by
-        clusters; a dense vector per cluster, and the nearness of each label to it.
+        That is the texts that teach something, without and with a bias; the sum of the texts of each label, as it is
+        and divided by clusters; a dense vector per cluster, and the nearness of each label to it.
         """
         sums = self.size.pairs * self._document_terms + self.size.labels * self._label_terms
         dense = 4 * self.clusters * (self._terms + self.size.labels) if self.size.labels >= _LEAF else 0
-        return 1.5 * _ENTRY_BYTES * self._entries + 2.5 * _ENTRY_BYTES * sums + dense
+        return 2.0 * _ENTRY_BYTES * self._entries + 2.5 * _ENTRY_BYTES * sums + dense
 
     @property
     def _weights(self) -> float:
