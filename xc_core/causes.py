@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from xc_core.errors import ConfigError, ShortageError, StorageError, XCError, bare, first_line
+from xc_core.errors import ConfigError, MissingError, ShortageError, StorageError, XCError, bare, first_line
 
 _REFUSALS: Final = {
     errno.ENOSPC: "a full disk",
@@ -270,6 +270,8 @@ def explanation(error: BaseException) -> XCError | None:
         return short
     if isinstance(error, UnicodeEncodeError):
         return name_error(error.object) if _is_of_a_name(error) else None
+    if isinstance(error, FileNotFoundError) and (gone := _in_deleted_folder(error)) is not None:
+        return gone
     if not isinstance(error, OSError) and not (isinstance(error, RuntimeError) and LINK_LOOP in str(error)):
         return None
     if not (reason := storage_reason(error, _current_folder())):
@@ -281,6 +283,22 @@ def explanation(error: BaseException) -> XCError | None:
         expected="free space, and permission to read and write",
         do=f"free space, or fix the permission{whose} or the link, then try again",
     )
+
+
+def deleted_folder() -> MissingError | None:
+    """Return the error of a current folder that was deleted; None if it is there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        found = "a current folder that was deleted"
+        return MissingError(found, expected="a folder", do="change into the project's folder")
+    return None
+
+
+def _in_deleted_folder(error: FileNotFoundError) -> MissingError | None:
+    """Return the same for an error that names no file, or one by a relative path; None for any other cause."""
+    names_place = isinstance(error.filename, str) and Path(error.filename).is_absolute()
+    return None if names_place else deleted_folder()
 
 
 def _current_folder() -> Path:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from xc_core.causes import check_name, resolved
+from xc_core.causes import check_name, deleted_folder, resolved
 from xc_core.errors import MissingError
 
 FILE: Final = "params.yaml"
@@ -35,13 +35,11 @@ def project_root(start: Path | None = None) -> Path | None:
 def check_current_folder() -> None:
     """Raise MissingError if the current folder was deleted: the library of torch for products ends the process there.
 
-    It is oneMKL, with the exit code 2 and "Cannot load libtorch_cpu.so". Relative paths have no meaning there either.
+    It is oneMKL, at the import of torch, with the exit code 2 and "Cannot load libtorch_cpu.so". Relative
+    paths have no meaning there either.
     """
-    try:
-        Path.cwd()
-    except FileNotFoundError as error:
-        found = "a current folder that was deleted"
-        raise MissingError(found, expected="a folder", do="change into the project's folder") from error
+    if (error := deleted_folder()) is not None:
+        raise error
 
 
 def check_there(root: Path) -> None:
