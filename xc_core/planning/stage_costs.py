@@ -49,6 +49,8 @@ class Case:
     width: int
     processes: int = 1
     """Processes of the stages that can be distributed; all other stages run in one."""
+    memory: float = math.inf
+    """Bytes of memory of the machine: M1 encodes texts twice if a step takes more (``step_memory``)."""
 
     @property
     def fused(self) -> int:
@@ -139,9 +141,9 @@ class Case:
     def encoded(self, documents: int, labels: int) -> float:
         """Return the tokens that an encoder reads of so many documents and labels, special tokens included."""
         longest, world = self.recipe.encoder.encoder.max_length, self.world
-        return documents * min(world.document_tokens + _SPECIAL_TOKENS, longest) + labels * min(
-            world.label_tokens + _SPECIAL_TOKENS, longest
-        )
+        document = world.document_read or min(world.document_tokens + _SPECIAL_TOKENS, longest)
+        label = world.label_read or min(world.label_tokens + _SPECIAL_TOKENS, longest)
+        return documents * document + labels * label
 
     def read(self, documents: int) -> float:
         """Return the tokens that M1 reads with so many documents: each has one label text of the pool (a guess)."""
