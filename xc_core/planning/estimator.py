@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.planning.budget import frozen_share, passes
 from xc_core.planning.data_size import DataSize
+from xc_core.planning.frozen import frozen_share, passes
 from xc_core.planning.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.planning.stage_bytes import COPIES, HELD, WRITTEN
 from xc_core.planning.stage_costs import WORK, Case, clustering, searches, trained_documents

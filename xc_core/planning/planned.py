@@ -104,7 +104,8 @@ def _key(workspace: Workspace, subject: Subject) -> str:
         small = {name: min(world[name], 100_000) for name in ("train", "test", "labels")}
         data = [small, world["document_tokens"], world["label_tokens"], world["pairs"]]
     settings = {stage: getattr(recipe, stage) for stage in recipe.stages()}
-    content = json.dumps([_FORMAT, data, in_use(settings), machine()], default=str, sort_keys=True)
+    short = [] if keeps_activations(_cpu_case(subject)) else ["texts are encoded twice"]
+    content = json.dumps([_FORMAT, data, in_use(settings), machine(), *short], default=str, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -125,9 +126,13 @@ def costs_of(subject: Subject, rates: Rates, processes: int = 1) -> list[Cost]:
     return Estimator(subject.recipe, rates, memory.total_bytes()).costs(subject.world, processes)
 
 
+def _cpu_case(subject: Subject) -> Case:
+    return Case(subject.recipe, subject.world, 0, memory=memory.total_bytes())  # a step does not depend on the width
+
+
 def sparing_note(subject: Subject) -> str:
     """Return that M1 will encode texts twice on this machine's CPU for want of memory; empty if it will not."""
-    case = Case(subject.recipe, subject.world, 0, memory=memory.total_bytes())
+    case = _cpu_case(subject)
     return "" if keeps_activations(case) else f"encoder: {twice(activation_bytes(case), case.memory)}"
 
 

@@ -14,16 +14,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
-from xc_core.planning.budget import freezes_layers
 from xc_core.planning.data_size import DataSize
-from xc_core.planning.pilots import Rates
+from xc_core.planning.frozen import freezes_layers
 from xc_core.recipes import Recipe
 from xc_core.scores.base import Footprint, HasIndex, Score, Size
 from xc_core.scores.vectors import ALONE
+
+if TYPE_CHECKING:
+    from xc_core.planning.pilots import Rates
 
 _TEXT_TOKENS: Final = 8
 """A text costs as much as these tokens, whatever its length: an id, a row, a line (a guess)."""
