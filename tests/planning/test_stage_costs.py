@@ -49,7 +49,7 @@ def small(size: int) -> DataSize:
 @pytest.fixture
 def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count what M1 holds beside its steps (``test_step_memory``)."""
-    monkeypatch.setattr(stage_bytes, "step_bytes", lambda case: 0.0)
+    monkeypatch.setattr(stage_bytes, "step_bytes", lambda case, states: 0.0)
 
 
 def test_each_stage_of_a_training_has_formulas() -> None:

@@ -21,6 +21,7 @@ from xc_core.planning.estimator import Cost
 from xc_core.planning.stage_bytes import HELD
 from xc_core.planning.stage_costs import Case
 from xc_core.planning.step_memory import (
+    PADDING,
     PROCESS_BYTES,
     Layers,
     activation_bytes,
@@ -99,10 +100,19 @@ def test_texts_that_are_encoded_twice_and_trainings_without_layers_keep_nothing(
         {"epochs": 0},
     ):
         case = case_of(SEEALSO, HOUSE.changed({"encoder": changes}))
-        assert activation_bytes(case) == step_bytes(case) == 0, changes
+        assert activation_bytes(case) == step_bytes(case, 0.0) == 0, changes
     assert activation_bytes(case_of(SEEALSO, RECIPES["renee"].changed(FP32), processes=2)) > 0, (
         "rows, but documents too"
     )
+
+
+def test_what_is_beside_activations_is_no_more_than_they_are_and_contains_the_states() -> None:
+    case, few = case_of(SEEALSO), case_of(replace(WORDNET, train=8, pool=16))
+    kept, beside = 1.3 * activation_bytes(case), 1.7e9 - PROCESS_BYTES
+    assert step_bytes(case, 0.0) == pytest.approx(kept + beside)
+    assert step_bytes(case, 4e8) == pytest.approx(kept + beside - 4e8)
+    assert step_bytes(case, 4e9) == pytest.approx(kept)
+    assert step_bytes(few, 0.0) == pytest.approx(2.3 * activation_bytes(few)) and activation_bytes(few) < 1e8
 
 
 def test_processes_share_a_batch_and_decide_nothing() -> None:
@@ -125,7 +135,7 @@ def test_a_step_of_few_documents_is_as_small_as_they_are() -> None:
     few = replace(WORDNET, train=64)
     fewer = replace(WORDNET, train=32)
     added = activation_bytes(case_of(few)) - activation_bytes(case_of(fewer))
-    assert added == pytest.approx(32 * 23.3 * Layers(5, 384, 1536, 12).bytes_per_token(23.3))
+    assert added == pytest.approx(PADDING * 32 * 23.3 * Layers(5, 384, 1536, 12).bytes_per_token(23.3))
 
 
 def test_a_corpus_is_measured_as_the_encoder_reads_it(fresh: Workspace) -> None:

@@ -39,7 +39,7 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
         + _joint_row_bytes(case)
         + _mined_bytes(case)
         + min(_state_bytes(case), RESIDENT)
-        + step_bytes(case)
+        + step_bytes(case, min(_state_bytes(case), RESIDENT))
         + 12 * _num_pairs(case)
     ),
     # the files are memory-mapped: pages are resident while they are written, and can be evicted

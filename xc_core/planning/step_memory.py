@@ -29,6 +29,9 @@ _INNER: Final = 2
 _FP32: Final = (4.0, 4.0)
 _BF16: Final = (2.5, 2.0)
 """Bytes of a number of a state, of which some stay in fp32 under autocast, and of an attention weight."""
+PADDING: Final = 1.1
+"""Padding of the passes, and tokens of long texts, which attend to more than the mean one (1.09 to 1.21 on three
+datasets, docs/lab-notes/2026-11-30-memory-of-a-step.md)."""
 PROCESS_BYTES: Final = 600 << 20
 """Bytes that a process with torch holds before it reads anything (measured: 570 to 680 MB)."""
 
@@ -78,7 +81,7 @@ def activation_bytes(case: Case) -> float:
         pool = case.world.pool or _pool(settings.negatives, batch, round(case.world.pairs), case.world.labels)
         texts.append((pool, case.encoded(0, 1)))
     kept = sum(number * _text_bytes(settings.encoder, layers, length) for number, length in texts)
-    return kept / case.processes
+    return PADDING * kept / case.processes
 
 
 def keeps_activations(case: Case) -> bool:
@@ -86,14 +89,15 @@ def keeps_activations(case: Case) -> bool:
     return case.processes > 1 or is_enough(activation_bytes(case), case.memory)
 
 
-def step_bytes(case: Case) -> float:
+def step_bytes(case: Case, states: float) -> float:
     """Return the bytes of a step of M1: its activations, or those of one pass, and what comes and goes beside them.
 
-    A small encoder has less beside them (a guess: no more than its activations).
+    ``states``: bytes of the states after the frozen layers, which are counted elsewhere, but were measured with the
+    rest. A small encoder has less beside its activations (a guess: no more than they take).
     """
     activations = activation_bytes(case)
     if keeps_activations(case):
-        return PEAK * activations + min(activations, BESIDE - PROCESS_BYTES)
+        return PEAK * activations + min(activations, max(BESIDE - PROCESS_BYTES - states, 0.0))
     config = case.recipe.encoder.encoder
     layers = trained_layers(config)
     one_text = 0.0 if layers is None else _text_bytes(config, layers, config.max_length)
