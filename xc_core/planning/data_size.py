@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.data.corpus import Corpus
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokens import Tokenised, TokenStore
 from xc_core.params import at_least
@@ -41,7 +42,7 @@ class DataSize:
     label_read: float = 0.0
     """The same of a label."""
     pool: int = 0
-    """Labels of the pool of a batch of M1; 0 if not known."""
+    """Label texts that a step of M1 reads; 0 if not known, or if it reads none."""
 
     def __post_init__(self) -> None:
         for side in ("document", "label"):
@@ -117,9 +118,17 @@ def _mean_read(store: TokenStore, longest: int) -> float:
     return float(store.lengths(np.arange(len(store)), longest).mean()) if len(store) else 1.0
 
 
+def uniform_pool(settings: EncoderSettings, batch: int, pairs: int, labels: int) -> int:
+    """Return the labels of the pool of a batch whose documents have ``pairs`` labels each, drawn uniformly."""
+    drawn, docs = generator(0, "plan-pool").integers(0, labels, batch * pairs), np.repeat(np.arange(batch), pairs)
+    documents = Documents(LabelMatrix.from_pairs(docs, drawn, (batch, labels)))
+    return len(drawn_pool(settings.negatives, documents, settings.seed))
+
+
 def _pool(corpus: Corpus, settings: EncoderSettings) -> int:
-    """Return the labels of the pool of a random batch of M1 of train documents."""
+    """Return the labels of the pool of a random batch of M1 of train documents; 0 if it reads no label texts."""
     rows, batch = corpus.rows(TRAIN), getattr(settings.order, "batch_size", 1)
-    drawn = generator(settings.seed, "plan-pool").permutation(rows)[:batch] if settings.epochs else rows[:0]
+    reads = settings.epochs and settings.scorer.reads_texts
+    drawn = generator(settings.seed, "plan-pool").permutation(rows)[:batch] if reads else rows[:0]
     documents = Documents(corpus.labels.rows(drawn), corpus.filters.rows(drawn))
     return len(drawn_pool(settings.negatives, documents, settings.seed)) if len(drawn) else 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
-from xc_core.planning.data_size import DataSize
+from xc_core.planning.data_size import DataSize, uniform_pool
 from xc_core.planning.frozen import freezes_layers
 from xc_core.recipes import Recipe
 from xc_core.scores.base import Footprint, HasIndex, Score, Size
@@ -115,6 +115,17 @@ class Case:
     def vector_bytes(self) -> int:
         """Bytes of the vectors of train and validation documents."""
         return self.world.published * self.width * FLOAT
+
+    @property
+    def batch(self) -> int:
+        """Documents of a batch of M1."""
+        return int(min(getattr(self.recipe.encoder.order, "batch_size", 1), trained_documents("encoder", self)))
+
+    @cached_property
+    def pool(self) -> int:
+        """Labels that a batch of M1 is scored against, if it reads their texts; for sizes alone, drawn uniformly."""
+        world = self.world
+        return world.pool or uniform_pool(self.recipe.encoder, self.batch, round(world.pairs), world.labels)
 
     @property
     def refreshes(self) -> int:

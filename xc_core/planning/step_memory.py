@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-from xc_core.data.labels import LabelMatrix
 from xc_core.devices import CPU
 from xc_core.encoders import ENCODERS, EncoderConfig
 from xc_core.encoders.base import Precision
 from xc_core.encoders.pretrained_model import configuration, num_layers
-from xc_core.planning.stage_costs import Case, trained_documents
-from xc_core.sampling import Documents, Negatives
-from xc_core.seeds import generator
-from xc_core.train.activations import BESIDE, PEAK, drawn_pool, is_enough
+from xc_core.planning.stage_costs import Case
+from xc_core.train.activations import BESIDE, PEAK, is_enough
 
 _STATES: Final = 8
 """States of a layer's width that its gradient needs of a token: its input, query, key, value, what attention gives, and
@@ -75,11 +70,9 @@ def activation_bytes(case: Case) -> float:
     layers = trained_layers(settings.encoder) if settings.epochs else None
     if layers is None:
         return 0.0
-    batch = int(min(getattr(settings.order, "batch_size", 1), trained_documents("encoder", case)))
-    texts = [] if settings.cache else [(batch, case.encoded(1, 0))]
+    texts = [] if settings.cache else [(case.batch, case.encoded(1, 0))]
     if settings.scorer.reads_texts and not getattr(settings.scorer, "cache", False):
-        pool = case.world.pool or _pool(settings.negatives, batch, round(case.world.pairs), case.world.labels)
-        texts.append((pool, case.encoded(0, 1)))
+        texts.append((case.pool, case.encoded(0, 1)))
     kept = sum(number * _text_bytes(settings.encoder, layers, length) for number, length in texts)
     return PADDING * kept / case.processes
 
@@ -107,12 +100,3 @@ def step_bytes(case: Case, states: float) -> float:
 def _text_bytes(config: EncoderConfig, layers: Layers, length: float) -> float:
     bf16 = CPU.multiplies_bf16() if config.precision is Precision.AUTO else config.precision is Precision.BF16
     return length * layers.bytes_per_token(length, bf16=bf16)
-
-
-@lru_cache
-def _pool(negatives: Negatives, batch: int, pairs: int, labels: int) -> int:
-    """Return the labels of the pool of a batch whose documents have ``pairs`` labels each, drawn uniformly."""
-    drawn: Any = generator(0, "plan-pool").integers(0, labels, batch * pairs)
-    docs = np.repeat(np.arange(batch), pairs)
-    documents = Documents(LabelMatrix.from_pairs(docs, drawn, (batch, labels)))
-    return len(drawn_pool(negatives, documents, 0))
