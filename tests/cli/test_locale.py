@@ -14,6 +14,7 @@ from tests.conftest import make_workspace
 from xc_core.causes import check_name
 from xc_core.chain import Workspace
 from xc_core.errors import ConfigError
+from xc_core.pretrained import locate
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 ADVICE = "do this:  set LC_ALL=C.UTF-8 and unset PYTHONUTF8, or use a path without such characters"
@@ -74,6 +75,13 @@ def test_a_name_that_the_locale_reads_as_other_characters_is_refused(monkeypatch
     with pytest.raises(ConfigError, match=r"^found /x/f\\xfcr, a name that is not UTF-8"):
         check_name(other)
     check_name(Path("/x/plain"))
+
+
+def test_a_model_in_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/m\xc4"))
+    folder.mkdir()
+    with pytest.raises(ConfigError, match=r"/m\\xc4, a name that is not UTF-8"):
+        locate(str(folder))
 
 
 def test_a_name_that_was_given_to_a_library_is_no_fault_of_xc(
