@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
@@ -23,9 +23,6 @@ from xc_core.planning.frozen import freezes_layers
 from xc_core.recipes import Recipe
 from xc_core.scores.base import Footprint, HasIndex, Score, Size
 from xc_core.scores.vectors import ALONE
-
-if TYPE_CHECKING:
-    from xc_core.planning.pilots import Rates
 
 _TEXT_TOKENS: Final = 8
 """A text costs as much as these tokens, whatever its length: an id, a row, a line (a guess)."""
@@ -205,6 +202,30 @@ WORK: Final[dict[str, Callable[[Case], float]]] = {
 """Work of each stage: the number that its seconds are proportional to, beside searches and steps of trainings."""
 
 
+class SearchRates(Protocol):
+    """What is read of the rates of a machine (``Rates``)."""
+
+    @property
+    def width(self) -> int:
+        """Width of the vectors."""
+
+    @property
+    def exact(self) -> float:
+        """Seconds per comparison and dimension."""
+
+    @property
+    def query(self) -> float:
+        """Seconds per query."""
+
+    @property
+    def walked(self) -> float:
+        """Seconds per query and level of a graph."""
+
+    @property
+    def built(self) -> float:
+        """Seconds per vector and level of a graph that is built."""
+
+
 @dataclass(frozen=True)
 class SearchWork:
     """``queries`` searches among ``among`` vectors, and the graphs that are built for them."""
@@ -218,7 +239,7 @@ class SearchWork:
     nearest: bool = False
     """True if only the nearest vector is kept, which costs nothing beside the comparisons."""
 
-    def seconds(self, rates: Rates) -> float:
+    def seconds(self, rates: SearchRates) -> float:
         """Exact search compares every pair; a graph takes log2 of its size steps per query and per vector built."""
         levels = math.log2(max(self.among, 2))
         built = self.graphs * self.among * levels * rates.built
