@@ -13,7 +13,7 @@ import torch
 
 from xc_core import artifacts, causes
 from xc_core.causes import explanation, owners, resolved, shortage, storage_error, storage_reason
-from xc_core.errors import ConfigError, StorageError
+from xc_core.errors import ConfigError, MissingError, StorageError
 
 
 @pytest.mark.parametrize(
@@ -271,6 +271,19 @@ def test_a_disk_that_fails_while_nothing_is_named_may_be_that_of_an_input(tmp_pa
     error = OSError(errno.EIO, os.strerror(errno.EIO), *[str(tmp_path / "f")] * named)
     found = storage_error(os.strerror(errno.EIO), tmp_path, error)
     assert found.found == f"{os.strerror(errno.EIO)} while {'writing' if named else 'building'} {tmp_path}"
+
+
+def test_an_error_that_needs_the_current_folder_names_it_if_it_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    nameless, relative = FileNotFoundError(2, "No such file"), FileNotFoundError(2, "No such file", "data/file")
+    named = FileNotFoundError(2, "No such file", str(tmp_path / "absent"))
+    assert [explanation(error) for error in (nameless, relative, named)] == [None] * 3
+    (tmp_path / "gone").rmdir()
+    assert isinstance(explanation(nameless), MissingError) and isinstance(explanation(relative), MissingError)
+    assert explanation(named) is None
 
 
 def test_a_file_whose_name_is_bytes_is_named_too(tmp_path: Path) -> None:

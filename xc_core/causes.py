@@ -8,11 +8,12 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from xc_core.errors import ShortageError, StorageError, XCError, bare, first_line
+from xc_core.errors import ConfigError, MissingError, ShortageError, StorageError, XCError, bare, first_line
 
 _REFUSALS: Final = {
     errno.ENOSPC: "a full disk",
@@ -218,6 +219,42 @@ def resolved(path: Path) -> Path:
     return found
 
 
+def check_name(path: Path) -> None:
+    """Raise ConfigError for a path that libraries would not find: they ask the system for its name in UTF-8.
+
+    The name is not UTF-8, or the locale is not and the process has read it as other characters.
+    """
+    with contextlib.suppress(UnicodeEncodeError):
+        if str(path).encode() == os.fsencode(path):
+            return
+    raise name_error(str(path))
+
+
+def name_error(name: str) -> ConfigError:
+    """Return the error for a name that the process cannot give to the system or to a library (``check_name``)."""
+    encoding, raw = sys.getfilesystemencoding(), name.encode("utf-8", "surrogateescape")
+    with contextlib.suppress(UnicodeEncodeError):  # one that comes from a file, not from the system
+        raw = os.fsencode(name)
+    shown = raw.decode("utf-8", "backslashreplace")
+    if shown.encode() != raw:
+        return ConfigError(
+            f"{shown}, a name that is not UTF-8",
+            expected="names in UTF-8: the libraries that read and write files take no others",
+            do="rename that file or folder",
+        )
+    return ConfigError(
+        f"{shown} in a process that reads names as {encoding}, because of its locale",
+        expected="a locale with UTF-8: the libraries that read and write files take names in UTF-8",
+        do="set LC_ALL=C.UTF-8 and unset PYTHONUTF8, or use a path without such characters",
+    )
+
+
+def _is_of_a_name(error: UnicodeEncodeError) -> bool:
+    """Return True for characters that the locale lacks, or that stand for bytes of a name that is not UTF-8."""
+    escaped = any("\udc80" <= character <= "\udcff" for character in error.object[error.start : error.end])
+    return escaped or "utf-8" not in (error.encoding, sys.getfilesystemencoding())
+
+
 def _permission_advice(path: Path) -> str:
     """Return who can give the permission to write a path: this user, or its owner."""
     owner = _existing_part(path).stat().st_uid
@@ -225,12 +262,16 @@ def _permission_advice(path: Path) -> str:
 
 
 def explanation(error: BaseException) -> XCError | None:
-    """Return the error for one that no code expected, if its cause is memory, a limit, a disk or a permission.
+    """Return the error for one that no code expected, if its cause is memory, a limit, a disk, a permission or a name.
 
     None for a fault of software.
     """
     if (short := shortage(error)) is not None:
         return short
+    if isinstance(error, UnicodeEncodeError):
+        return name_error(error.object) if _is_of_a_name(error) else None
+    if isinstance(error, FileNotFoundError) and (gone := _in_deleted_folder(error)) is not None:
+        return gone
     if not isinstance(error, OSError) and not (isinstance(error, RuntimeError) and LINK_LOOP in str(error)):
         return None
     if not (reason := storage_reason(error, _current_folder())):
@@ -242,6 +283,22 @@ def explanation(error: BaseException) -> XCError | None:
         expected="free space, and permission to read and write",
         do=f"free space, or fix the permission{whose} or the link, then try again",
     )
+
+
+def deleted_folder() -> MissingError | None:
+    """Return the error of a current folder that was deleted; None if it is there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        found = "a current folder that was deleted"
+        return MissingError(found, expected="a folder", do="change into the project's folder")
+    return None
+
+
+def _in_deleted_folder(error: FileNotFoundError) -> MissingError | None:
+    """Return the same for an error that names no file, or one by a relative path; None for any other cause."""
+    names_place = isinstance(error.filename, str) and Path(error.filename).is_absolute()
+    return None if names_place else deleted_folder()
 
 
 def _current_folder() -> Path:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from xc_core.artifacts import sha256_file
+from xc_core.causes import check_name
 from xc_core.errors import (
     CorruptError,
     DataError,
@@ -105,7 +106,8 @@ def minilm() -> Path:
 def locate(name: str) -> Path | str:
     """Return the folder of a packaged encoder or the local folder ``name``; otherwise ``name``, as a name on the hub.
 
-    Raises MissingError if ``name`` is a path without a folder, and the errors of packaged encoders.
+    Raises MissingError if ``name`` is a path without a folder, ConfigError for one that libraries would not find, and
+    the errors of packaged encoders.
     """
     if name in LOCATORS:
         return LOCATORS[name]()
@@ -118,6 +120,7 @@ def locate(name: str) -> Path | str:
             expected="a folder with config.json and model.safetensors",
             do="fix the path",
         )
+    check_name(folder.resolve())
     return folder.resolve()
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from xc_core.causes import resolved
+from xc_core.causes import check_name, deleted_folder, resolved
 from xc_core.errors import MissingError
 
 FILE: Final = "params.yaml"
@@ -16,26 +16,30 @@ FILE: Final = "params.yaml"
 def project_root(start: Path | None = None) -> Path | None:
     """Return the folder of XC_ROOT, or the nearest one with params.yaml from ``start`` upwards; None if there is none.
 
-    ``start`` is the current folder by default. Raises MissingError if that was deleted.
+    ``start`` is the current folder by default. Raises MissingError if that was deleted, ConfigError for a name of the
+    project's folder that libraries cannot open.
     """
-    if root := os.environ.get("XC_ROOT"):
-        return resolved(Path(root))
-    if start is None:
-        check_current_folder()
-    current = resolved(start or Path.cwd())
-    return next((folder for folder in (current, *current.parents) if (folder / FILE).is_file()), None)
+    root: Path | None
+    if given := os.environ.get("XC_ROOT"):
+        root = resolved(Path(given))
+    else:
+        if start is None:
+            check_current_folder()
+        current = resolved(start or Path.cwd())
+        root = next((folder for folder in (current, *current.parents) if (folder / FILE).is_file()), None)
+    if root is not None:
+        check_name(root)
+    return root
 
 
 def check_current_folder() -> None:
     """Raise MissingError if the current folder was deleted: the library of torch for products ends the process there.
 
-    It is oneMKL, with the exit code 2 and "Cannot load libtorch_cpu.so". Relative paths have no meaning there either.
+    It is oneMKL, at the import of torch, with the exit code 2 and "Cannot load libtorch_cpu.so". Relative
+    paths have no meaning there either.
     """
-    try:
-        Path.cwd()
-    except FileNotFoundError as error:
-        found = "a current folder that was deleted"
-        raise MissingError(found, expected="a folder", do="change into the project's folder") from error
+    if (error := deleted_folder()) is not None:
+        raise error
 
 
 def check_there(root: Path) -> None:

@@ -15,6 +15,7 @@ from assets.release.rebuilding import rebuilt
 from assets.settings import mlflow_settings
 from xc_core.chain import Workspace
 from xc_core.chain.names import checked_name
+from xc_core.cli.options import OpenedPath
 from xc_core.errors import MissingError, MovedError, UsageError
 from xc_core.leftovers import temporary_folder
 
@@ -30,7 +31,7 @@ _SHOWN_TAGS: Final = {
 @click.command(short_help="Show the data, code and settings of a version.")
 @click.argument("version", type=click.IntRange(min=1))
 @click.option("--dataset", required=True, help="Name of the dataset.")
-@click.option("--rebuild", type=click.Path(path_type=Path, resolve_path=True), default=None, metavar="FOLDER",
+@click.option("--rebuild", type=OpenedPath(resolve_path=True), default=None, metavar="FOLDER",
               help="Make the model again in this new folder and compare it.")  # fmt: skip
 def lineage(version: int, dataset: str, rebuild: Path | None) -> None:
     """Show which data, code and settings the registered VERSION of a dataset's model was made from.

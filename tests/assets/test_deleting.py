@@ -438,6 +438,22 @@ def test_what_mlflow_keeps_of_a_dataset_or_an_experiment_is_counted(
     assert "would not be deleted" not in shown
 
 
+def test_versions_that_stay_are_listed_by_number_and_the_first_eight_are_named(
+    xc: Xc, versions: Registry, fresh: Workspace
+) -> None:
+    """As texts 10 comes before 2, and MLflow lists the newest first."""
+    fresh.params.declare_dataset(versions.dataset, IngestConfig())
+    for recipe in ("many", "ngame"):
+        fresh.params.declare_experiment(versions.dataset, recipe, "ngame", {})
+    for number in range(1, 12):
+        versions.release(versions.version(), passes=number in (1, 10))
+        recipe = "ngame" if number in (2, 9, 10) else "many"
+        versions.client.set_model_version_tag(versions.name, str(number), "recipe", recipe)
+    asked = ("delete", "--dataset", versions.dataset)
+    assert ": 11 versions (1, 2, 3, 4, 5, 6, 7, 8 and 3 more; 10 is the champion) of " in xc(*asked).out
+    assert ": 3 versions (2, 9, 10; 10 is the champion) of " in xc(*asked, "--recipe", "ngame").out
+
+
 def test_what_would_be_deleted_is_shown_without_mlflow_too(
     xc: Xc, full: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ import click
 import pytest
 
 from tests.cli.conftest import TOY, Xc, entry, offered
+from tests.conftest import make_workspace
 from xc_core import __version__
 from xc_core.chain import Workspace
 from xc_core.cli.main import _COMMANDS, cli
@@ -114,6 +115,41 @@ def test_a_current_folder_that_was_deleted_is_named(
         project_root()
     assert project_root(fresh.root) == fresh.root, "another folder is there"
     assert xc("--help").code == 0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_current_folder_that_is_deleted_after_the_start_is_named(
+    tmp_path: Path, starting: None, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """Before torch is imported, that ended the process with 2. After it, a file without a name was not found (70)."""
+    make_workspace(tmp_path)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    script = """if True:
+        import os, sys
+        from xc_core.chain import runner
+        from xc_core.cli import main
+
+        code, check = runner.code, main.check_current_folder
+        def late(stage, function):
+            found = code(stage, function)
+            os.rmdir(os.getcwd())
+            return found
+        def early():
+            check()
+            os.rmdir(os.getcwd())
+        if "LATE":
+            runner.code = late
+        else:
+            main.check_current_folder = early
+        main.main(["train", "--dataset", "toy", "--recipe", "ngame"])
+        """
+    program = script.replace("LATE", "late" if late else "")
+    environment = {**os.environ, "XC_ROOT": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 66, done.stderr
+    assert "xc: found a current folder that was deleted\n" in done.stderr
+    assert "do this:  change into the project's folder" in done.stderr
 
 
 def test_debug_shows_the_traceback_and_then_the_message(xc: Xc, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from xc_core import devices
+from xc_core import devices, memory
 from xc_core.chain import Workspace
 from xc_core.chain.costs import processor
 from xc_core.chain.experiment import Experiment
@@ -21,7 +21,7 @@ from xc_core.data.corpus import Corpus
 from xc_core.data.tokens import Tokenised, store_name
 from xc_core.encoders import build_encoder
 from xc_core.errors import DataError, UsageError
-from xc_core.planning import budget
+from xc_core.planning import budget, step_memory
 from xc_core.recipes import RECIPES
 from xc_core.scores import Lexical, Sample, ScoreData
 from xc_core.scores import base as scores
@@ -191,6 +191,25 @@ def test_an_estimate_is_for_the_processor_that_it_was_made_on(
         budget.scaled_epochs(ready, experiment, 0.2)
         used.append(len(steps))
     assert used == [used[0], 2 * used[0], 2 * used[0]]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_an_estimate_is_for_a_training_that_keeps_activations_or_for_one_that_does_not(
+    ready: Workspace, steps: list[str], monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    """A step that encodes texts twice takes longer, and memory may be limited later; on a card nothing is decided."""
+    experiment, used = experiment_of(ready), list[int]()
+    if old:
+        scaled_before_processors_counted(ready, experiment, monkeypatch)
+    before = len(steps)
+    monkeypatch.setattr(step_memory, "activation_bytes", lambda case: 5e9)
+    for limit in (9e9, 8e9, 9e9, 7e9):
+        monkeypatch.setattr(memory, "total_bytes", lambda limit=limit: limit)
+        budget.scaled_epochs(ready, experiment, 0.2)
+        used.append(len(steps) - before)
+    once = used[1] - used[0]
+    assert once > 0
+    assert used == [n * once for n in ((0, 1, 1, 1) if old else (1, 2, 2, 2))]
 
 
 def test_an_estimate_from_before_processors_counted_is_used(

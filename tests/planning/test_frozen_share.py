@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from xc_core.planning.budget import freezes_layers, frozen_share, passes
+from xc_core.planning.frozen import freezes_layers, frozen_share, passes
 from xc_core.recipes import RECIPES
 from xc_core.train.encoder_settings import EncoderSettings
 

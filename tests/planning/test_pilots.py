@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xc_core import leftovers
+from xc_core import leftovers, memory
 from xc_core.chain import Workspace, run_stage
 from xc_core.data.ingest import IngestConfig
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.devices import CPU, Device
 from xc_core.leftovers import sweep
-from xc_core.planning import pilots, planned
+from xc_core.planning import pilots, planned, step_memory
 from xc_core.planning.data_size import DataSize
 from xc_core.planning.pilots import NAME, Pilot, PilotSource, Rates, Text, short_epochs
 from xc_core.progress import report
@@ -36,6 +36,17 @@ def test_rates_are_of_a_number_of_test_documents_and_of_labels(tmp_path: Path) -
     assert len({key(10, 7), key(10, 70), key(20, 7)}) == 3
     assert key(200_000, 200_000) == key(300_000, 300_000)
     assert len({key(10, 7), key(10, 7, tokens=13), key(10, 7, label_tokens=7), key(10, 7, pairs=3)}) == 4
+
+
+def test_rates_are_of_a_training_that_keeps_activations_or_of_one_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject, keys = planned.Subject("ngame", {}, DataSize.of_sizes(99, 9, 12, 6, 2)), []
+    monkeypatch.setattr(step_memory, "activation_bytes", lambda case: 5e9)
+    for limit in (9e9, 8e9, 10e9):
+        monkeypatch.setattr(memory, "total_bytes", lambda limit=limit: limit)
+        keys.append(planned._key(Workspace(tmp_path), subject))
+    assert keys[0] == keys[2] != keys[1]
 
 
 def test_the_rates_of_a_cpu_are_measured_there_though_there_is_a_gpu(

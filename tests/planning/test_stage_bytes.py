@@ -48,7 +48,7 @@ def _written(root: Path, added: int) -> tuple[Case, dict[str, int]]:
         run_stage(workspace, stage, "toy", "ngame")
     experiment = workspace.params.experiment("toy", "ngame")
     tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
-    case = Case(experiment.recipe, DataSize.of(workspace.open(Corpus, "toy"), tokens), 32)
+    case = Case(experiment.recipe, DataSize.of(workspace.open(Corpus, "toy"), tokens, experiment.recipe.encoder), 32)
     return case, {stage: _bytes(workspace, stage) for stage in stages}
 
 

@@ -46,6 +46,12 @@ def small(size: int) -> DataSize:
     )
 
 
+@pytest.fixture
+def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count what M1 holds beside its steps (``test_step_memory``)."""
+    monkeypatch.setattr(stage_bytes, "step_bytes", lambda case, states: 0.0)
+
+
 def test_each_stage_of_a_training_has_formulas() -> None:
     """Without one, ``xc plan`` would end with a KeyError."""
     assert set(WORK) == set(HELD) == set(WRITTEN) == set(TRAIN_STAGES)
@@ -115,6 +121,20 @@ def test_a_pilot_with_fewer_documents_than_a_batch_does_not_say_what_m1_holds(
     held = 500e6 + counted * (100 << 20) + HELD["encoder"](case)
     assert found["encoder"] == pytest.approx(held, rel=1e-6)
     assert found["classifier"] == pytest.approx(500e6 + HELD["classifier"](case), rel=1e-6)
+
+
+def test_a_step_that_does_not_fit_into_memory_is_not_what_m1_holds() -> None:
+    """Pilots with short texts keep the activations that are not kept of longer ones."""
+    recipe = RECIPES["house"].changed({"encoder": {"encoder": {"precision": "fp32"}}})
+    rates, longer = rates_of(recipe), replace(LARGE, document_tokens=200)
+    found = {}
+    for memory in (math.inf, 6e9):
+        costs = {cost.stage: cost.memory for cost in Estimator(recipe, rates, memory).costs(longer)}
+        found[memory] = costs["encoder"]
+        assert found[memory] == pytest.approx(
+            500e6 + HELD["encoder"](Case(recipe, longer, WIDTH, memory=memory)), rel=1e-6
+        )
+    assert found[6e9] < found[math.inf] - 5e9
 
 
 def test_steps_of_m1_grow_with_documents_and_epochs() -> None:
@@ -332,6 +352,7 @@ def test_label_trees_are_in_memory_while_they_are_fitted_and_asked() -> None:
     assert fits == pytest.approx(held.kept + held.fit)
 
 
+@pytest.mark.usefixtures("without_steps")
 def test_states_after_frozen_layers_are_counted_up_to_what_may_be_resident() -> None:
     recipe = RECIPES["ngame"]
     small = replace(LARGE, train=1000, validation=0, labels=100)
@@ -363,6 +384,7 @@ def test_the_fit_of_a_linear_model_counts_for_the_fusion_alone() -> None:
         assert more == pytest.approx(linear.HELD * values if name == "fusion" else 0)
 
 
+@pytest.mark.usefixtures("without_steps")
 def test_the_label_table_decides_the_memory_of_many_labels() -> None:
     recipe = RECIPES["ngame"]
     many = Case(recipe, replace(LARGE, labels=100_000_000), 64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Xc
+from tests.cli.conftest import Xc, entry, offered
 from tests.tune.conftest import LATE, Tune, record_of, seen
 from xc_core import artifacts, manifests
 from xc_core.chain import Workspace, runner
@@ -19,7 +19,7 @@ from xc_core.chain.experiment import resolve
 from xc_core.chain.fingerprints import resolved
 from xc_core.git import project_checkout
 from xc_core.tune import study
-from xc_core.tune.record import TrialOutcome, study_folder
+from xc_core.tune.record import StudyRecord, TrialOutcome, study_folder
 from xc_core.tune.space import TRIAL_STAGES
 
 pytestmark = pytest.mark.chain
@@ -48,6 +48,27 @@ def test_trials_of_late_settings_take_over_what_is_trained_and_the_best_is_kept(
     assert sorted(path.name for path in kept.iterdir()) == sorted([*(stage.name for stage in TRIAL_STAGES), "settings"])
     assert (project.root / "params.yaml").read_bytes() == before, "trials are not experiments of the project"
     assert project.params.experiments() == [("toy", "ngame")]
+
+
+def test_the_record_that_is_shown_after_a_trial_has_its_result_and_its_rank(
+    tune: Tune, project: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By it artefacts of trials are deleted: those of the best one and of the last one are kept."""
+    shown: list[tuple[StudyRecord, StudyRecord, set[str]]] = []
+
+    def watcher(record: StudyRecord) -> None:
+        shown.append((record, record_of(project), {path.name for path in trials_of(project)}))
+
+    offered(monkeypatch, "xc.studies", entry("here", lambda workspace: watcher))
+    assert tune(LATE, "--trials", "4").code == 0
+    *running, (finished, *_) = shown
+    best = [record.best for record, *_ in running]
+    assert [record.trials for record, *_ in running] == [finished.trials[: n + 1] for n in range(4)]
+    assert [written.trials for _, written, _ in running] == [record.trials for record, *_ in running]
+    assert [kept for *_, kept in running] == [
+        {trial.folder, own.folder} for trial, own in zip(best, finished.trials, strict=True) if trial
+    ]
+    assert any(trial == own for trial, own in zip(best[1:], finished.trials[1:], strict=True)), "one beats those before"
 
 
 def test_a_setting_in_the_middle_trains_only_what_follows(tune: Tune, project: Workspace) -> None:

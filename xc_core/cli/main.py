@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import metadata
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +77,15 @@ _BROKEN_PIPE: Final = 141
 """128 + SIGPIPE, the code that a shell reports for a program that wrote to a closed pipe."""
 _STOPS: Final = {signal.SIGHUP: "hung up", signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 """Signals that ask a process to end, and what is said then."""
+
+
+class _FolderOfTorch(MetaPathFinder):
+    """Looks whether the current folder is there before torch is imported, which would end the process without it."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Raise MissingError if ``fullname`` is torch and the folder was deleted; leave the import to others."""
+        if fullname == "torch":
+            check_current_folder()
 
 
 class Commands(click.Group):
@@ -168,7 +178,7 @@ def main(arguments: list[str] | None = None) -> None:
     atexit.register(gc.freeze)  # the interpreter need not search the libraries' objects for garbage when it ends
     _open_standard_files()
     listen(_print)
-    with _stoppable():
+    with _stoppable(), _checked_imports():
         code = _run_command(arguments)
     _drop_unwritten()
     sys.exit(code)
@@ -227,6 +237,17 @@ def _run_command(arguments: list[str] | None) -> int:
         if not is_panic(error):
             raise
         return _report_unexpected(error)
+
+
+@contextmanager
+def _checked_imports() -> Iterator[None]:
+    """Raise MissingError in the block if torch is to be imported and the current folder was deleted since the start."""
+    finder = _FolderOfTorch()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 @contextmanager

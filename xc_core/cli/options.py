@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from xc_core.causes import check_name
 from xc_core.environment import DEVICE
 from xc_core.errors import UsageError, nearest
 from xc_core.params import MOST_NUMBER
@@ -61,6 +63,19 @@ class Number(click.types.FloatParamType):
             bounds = f"from {self.least:,.12g} to {self.most:,.12g}"
             raise UsageError(f"{name} {number:g}", expected=f"a number {bounds}", do="fix the number")
         return number
+
+
+class OpenedPath(click.Path):
+    """A path that libraries open, which take its name in UTF-8; click itself takes any."""
+
+    def __init__(self, *, resolve_path: bool = False) -> None:
+        super().__init__(path_type=Path, resolve_path=resolve_path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return ``value`` as a path; raise ConfigError for a name that libraries would not find."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        check_name(path.absolute())
+        return path
 
 
 class Names(click.ParamType[str]):

@@ -62,7 +62,7 @@ def plan(
     _check_data(workspace, dataset, sizes)
     from xc_core.memory import total_bytes
     from xc_core.planning.on_gpu import gpu_rates, on_gpu
-    from xc_core.planning.planned import costs_of, rates_of
+    from xc_core.planning.planned import costs_of, rates_of, sparing_note
 
     recorded, (base, changes) = gpu_rates(workspace), _recipe(workspace, dataset, recipe, settings, dim)
     subject = _subject(workspace, dataset, base, changes, sizes)
@@ -70,7 +70,8 @@ def plan(
     costs_of_device, notes = {}, []
     for name, processes in processes_of.items():
         if name.endswith("cpu"):
-            costs, note = costs_of(subject, rates, processes), ""
+            costs = costs_of(subject, rates, processes)
+            note = sparing_note(subject) if processes == 1 else ""
         else:
             costs, note = on_gpu(name, subject, rates, recorded, processes)
         notes += [note] if note else []

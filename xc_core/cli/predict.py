@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from xc_core import canonical
 from xc_core.cli.champions import source_of
-from xc_core.cli.options import Number, device_option
+from xc_core.cli.options import Number, OpenedPath, device_option
 from xc_core.errors import UsageError
 from xc_core.plugins import importing
 from xc_core.progress import report
@@ -31,7 +31,7 @@ _MAX_LINES: Final = 100_000
 @click.argument("texts", nargs=-1)
 @click.option("--dataset", default=None, help="Name of the dataset; its champion answers.")
 @click.option("--recipe", default=None, help="Ask this recipe's packed model instead of the champion.")
-@click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Ask the packed model in this folder.")
+@click.option("--bundle", type=OpenedPath(), default=None, help="Ask the packed model in this folder.")
 @click.option("-k", default=5, show_default=True, help="Labels per text.")
 @click.option(
     "--tail",
@@ -48,10 +48,8 @@ _MAX_LINES: Final = 100_000
     help="Leave out labels that are less likely to be right, from 0 to 1; a text may have none left.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON list per text.")
-@click.option(
-    "--input", type=click.Path(path_type=Path), default=None, help="A table of texts: .parquet, .csv, .tsv, .jsonl."
-)
-@click.option("--output", type=click.Path(path_type=Path), default=None, help="The .parquet or .jsonl to write.")
+@click.option("--input", type=OpenedPath(), default=None, help="A table of texts: .parquet, .csv, .tsv, .jsonl.")
+@click.option("--output", type=OpenedPath(), default=None, help="The .parquet or .jsonl to write.")
 @click.option("--part", default=None, metavar="I/N", help="Answer part I of N of --input; N processes share a file.")
 @click.option("--column", default=None, help="Column or field of --input with the text.  [default: text]")
 @device_option

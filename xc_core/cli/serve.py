@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from xc_core.cli.champions import source_of
-from xc_core.cli.options import Number, device_option, host_option
+from xc_core.cli.options import Number, OpenedPath, device_option, host_option
 from xc_core.errors import UsageError
 from xc_core.plugins import importing
 from xc_core.serve.limits import Limits
@@ -34,7 +34,7 @@ def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("serve", short_help="Serve the champion over HTTP.")
 @click.option("--dataset", default=None, help="Name of the dataset; its champion answers.")
 @click.option("--recipe", default=None, help="Serve this recipe's packed model instead of the champion.")
-@click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Serve the packed model in this folder.")
+@click.option("--bundle", type=OpenedPath(), default=None, help="Serve the packed model in this folder.")
 @host_option
 @click.option("--port", default=8080, show_default=True, help="Port to listen on; 0 for a free one.")
 @click.option("--allow-host", multiple=True, help="A further host name that requests may address, as of a proxy.")

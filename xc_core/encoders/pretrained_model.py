@@ -74,20 +74,27 @@ def pretrained_model(name: str, place: Path | str, vocabulary_size: int) -> Any:
 def num_layers(name: str) -> int | None:
     """Return the number of layers in the configuration of a model; None if it is not on this machine or unreadable.
 
-    A model on the hub is not downloaded. Its weights are not read, so nothing here says that they fill the layers.
+    Its weights are not read, so nothing here says that they fill the layers.
+    """
+    layers = getattr(configuration(name), "num_hidden_layers", None)
+    return layers if type(layers) is int and layers > 0 else None
+
+
+def configuration(name: str) -> Any:
+    """Return the configuration of a model; None if it is not on this machine or unreadable.
+
+    A model on the hub is not downloaded.
     """
     from transformers import AutoConfig
 
     try:
         place = locate(name)
         read_config(_config_file(place, local=True), name)
-        shape = AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
+        return AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     except MemoryError:
         raise
     except Exception:  # transformers raises errors of many types; ``pretrained_model`` reports them
         return None
-    layers = getattr(shape, "num_hidden_layers", None)
-    return layers if type(layers) is int and layers > 0 else None
 
 
 @contextmanager

@@ -11,13 +11,13 @@ import math
 import re
 import time
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from xc_core import manifests
+from xc_core import manifests, memory
 from xc_core.chain.costs import processor
 from xc_core.chain.experiment import Experiment
 from xc_core.chain.fingerprints import input_folder, outside_digests
@@ -31,9 +31,12 @@ from xc_core.data.splits import TRAIN
 from xc_core.data.tokens import SIDES, Tokenised, TokenStore
 from xc_core.devices import Device
 from xc_core.encoders import Encoder, build_encoder, embed_rows
-from xc_core.encoders.pretrained_model import num_layers
 from xc_core.errors import UsageError
 from xc_core.params import in_use
+from xc_core.planning.data_size import DataSize
+from xc_core.planning.frozen import frozen_share
+from xc_core.planning.stage_costs import Case
+from xc_core.planning.step_memory import keeps_activations
 from xc_core.progress import quiet, report
 from xc_core.recipes import Recipe
 from xc_core.sampling import Documents, load_random
@@ -60,8 +63,6 @@ _TIMED_TEXTS: Final = 1_024
 """Texts per side whose encoding is timed."""
 _SAMPLE_DOCUMENTS: Final = 8_000
 """Documents that the timed scores are fitted on."""
-_ASSUMED_LAYERS: Final = 6
-"""Layers of an encoder whose configuration is not on this machine: those of ``minilm``."""
 _WARMUP_TEXTS: Final = 64
 """Texts encoded, and documents fitted on, before the clock starts: first calls import and allocate."""
 _CLUSTER_SIZE: Final = 8
@@ -121,29 +122,6 @@ def training_seconds(workspace: Workspace, experiment: Experiment) -> dict[str, 
     return _Estimate.of(workspace, experiment).trainings()
 
 
-def frozen_share(settings: EncoderSettings) -> float:
-    """Return the share of the time of encoding that is spent in the layers that are not trained; 0 without layers."""
-    encoder = settings.encoder
-    return min(encoder.frozen_layers / _layers(encoder.name), 1.0) if freezes_layers(settings) else 0.0
-
-
-def freezes_layers(settings: EncoderSettings) -> bool:
-    """Return True if the encoder has layers that are not trained."""
-    encoder = settings.encoder
-    return encoder.frozen_layers > 0 and "frozen_layers" not in encoder.unused()
-
-
-@cache
-def _layers(name: str) -> int:
-    """Return the number of layers of an encoder; read once, because a packaged encoder is verified each time."""
-    return num_layers(name) or _ASSUMED_LAYERS
-
-
-def passes(settings: EncoderSettings) -> float:
-    """Return how many forward passes a step of M1 costs: of 6 operations per weight 2 forward, 4 in trained layers."""
-    return 3 - 2 * frozen_share(settings)
-
-
 def shortened(settings: EncoderSettings, epochs: float) -> dict[str, Any]:
     """Return changes that let clusters and searches begin in the last of fewer ``epochs`` at the latest.
 
@@ -163,6 +141,7 @@ def _cached_estimate(workspace: Workspace, experiment: Experiment, *, again: boo
     tokens = manifests.read_manifest(input_folder(workspace, "tokens", experiment), "tokens").digest()
     device = Device.chosen()
     accelerator = [] if device.is_cpu else [device.in_words()]
+    twice = ["texts are encoded twice"] if device.is_cpu and _is_short_of_memory(workspace, experiment) else []
     model = [*filter(None, outside_digests(workspace, STAGES["encoder"], experiment).values())]
     parts = {*_FIXED, *(name for name in TRAINED if getattr(recipe, name).epochs)}
 
@@ -171,9 +150,9 @@ def _cached_estimate(workspace: Workspace, experiment: Experiment, *, again: boo
         key = hashlib.sha256(content.encode()).hexdigest()[:16]
         return workspace.state / "budget" / f"{experiment.dataset.name}-{key}.json"
 
-    path = file_of(*model, *accelerator, processor())
+    path = file_of(*model, *accelerator, *twice, processor())
     estimate = None if again else _read_estimate(path, parts)
-    if not model and estimate is None and not again:
+    if not model and not twice and estimate is None and not again:
         # up to 0.2.0 the name had no processor; a training that was killed then has these epochs
         estimate = _read_estimate(file_of(*accelerator), parts)
     if estimate is None:
@@ -182,6 +161,13 @@ def _cached_estimate(workspace: Workspace, experiment: Experiment, *, again: boo
     else:
         report("budget: using the timings of an earlier call; --force times, and trains, again")
     return estimate
+
+
+def _is_short_of_memory(workspace: Workspace, experiment: Experiment) -> bool:
+    """Return True if M1 will encode texts twice on this machine (GradCache), so that a step takes longer."""
+    tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
+    world = DataSize.of(workspace.open(Corpus, experiment.dataset.name), tokens, experiment.recipe.encoder)
+    return not keeps_activations(Case(experiment.recipe, world, 0, memory=memory.total_bytes()))
 
 
 def _read_estimate(path: Path, parts: set[str]) -> dict[str, float] | None:

@@ -8,9 +8,14 @@ from typing import Any, Final
 import numpy as np
 
 from xc_core.data.corpus import Corpus
+from xc_core.data.labels import LabelMatrix
 from xc_core.data.splits import TEST, TRAIN, VALIDATION
 from xc_core.data.tokens import Tokenised, TokenStore
 from xc_core.params import at_least
+from xc_core.sampling import Documents
+from xc_core.seeds import generator
+from xc_core.train.activations import drawn_pool
+from xc_core.train.encoder_settings import EncoderSettings
 
 _TOKEN_CHARS: Final = 5.0
 """Characters of a token of a text whose characters are not counted, a space included."""
@@ -31,6 +36,13 @@ class DataSize:
     document_chars: float = 0.0
     """Mean characters of a document, of which its tokens may be the beginning; 0: as many as its tokens have."""
     label_chars: float = 0.0
+    document_read: float = 0.0
+    """Mean tokens of a document that the recipe's encoder reads: cut at its longest text, special tokens included; 0
+    if only ``document_tokens`` is known."""
+    label_read: float = 0.0
+    """The same of a label."""
+    pool: int = 0
+    """Label texts that a step of M1 reads; 0 if not known, or if it reads none."""
 
     def __post_init__(self) -> None:
         for side in ("document", "label"):
@@ -59,8 +71,9 @@ class DataSize:
         )
 
     @classmethod
-    def of(cls, corpus: Corpus, tokens: Tokenised) -> DataSize:
-        """Return the size of a corpus."""
+    def of(cls, corpus: Corpus, tokens: Tokenised, settings: EncoderSettings) -> DataSize:
+        """Return the size of a corpus whose encoder is trained with ``settings``."""
+        longest = settings.encoder.max_length
         train, validation, test = (len(corpus.rows(split)) for split in (TRAIN, VALIDATION, TEST))
         return cls(
             train=train,
@@ -72,6 +85,9 @@ class DataSize:
             pairs=max(len(corpus.labels.indices) / max(corpus.num_documents, 1), 1.0),
             document_chars=corpus.mean_chars("documents"),
             label_chars=corpus.mean_chars("labels"),
+            document_read=_mean_read(tokens.documents, longest),
+            label_read=_mean_read(tokens.labels, longest),
+            pool=_pool(corpus, settings),
         )
 
     @property
@@ -96,3 +112,23 @@ class DataSize:
 
 def _mean(store: TokenStore) -> float:
     return max(float(np.diff(store.offsets).mean()), 1.0) if len(store) else 1.0
+
+
+def _mean_read(store: TokenStore, longest: int) -> float:
+    return float(store.lengths(np.arange(len(store)), longest).mean()) if len(store) else 1.0
+
+
+def uniform_pool(settings: EncoderSettings, batch: int, pairs: int, labels: int) -> int:
+    """Return the labels of the pool of a batch whose documents have ``pairs`` labels each, drawn uniformly."""
+    drawn, docs = generator(0, "plan-pool").integers(0, labels, batch * pairs), np.repeat(np.arange(batch), pairs)
+    documents = Documents(LabelMatrix.from_pairs(docs, drawn, (batch, labels)))
+    return len(drawn_pool(settings.negatives, documents, settings.seed))
+
+
+def _pool(corpus: Corpus, settings: EncoderSettings) -> int:
+    """Return the labels of the pool of a random batch of M1 of train documents; 0 if it reads no label texts."""
+    rows, batch = corpus.rows(TRAIN), getattr(settings.order, "batch_size", 1)
+    reads = settings.epochs and settings.scorer.reads_texts
+    drawn = generator(settings.seed, "plan-pool").permutation(rows)[:batch] if reads else rows[:0]
+    documents = Documents(corpus.labels.rows(drawn), corpus.filters.rows(drawn))
+    return len(drawn_pool(settings.negatives, documents, settings.seed)) if len(drawn) else 0

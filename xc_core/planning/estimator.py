@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from xc_core.chain.registry import TRAIN_STAGES
-from xc_core.planning.budget import frozen_share, passes
 from xc_core.planning.data_size import DataSize
+from xc_core.planning.frozen import frozen_share, passes
 from xc_core.planning.pilots import Pilot, Rates, short_epochs, slope_and_rest
 from xc_core.planning.stage_bytes import COPIES, HELD, WRITTEN
 from xc_core.planning.stage_costs import WORK, Case, clustering, searches, trained_documents
@@ -49,13 +49,14 @@ class Cost:
 class Estimator:
     """Estimates the stages of a recipe from the rates of its pilots."""
 
-    def __init__(self, recipe: Recipe, rates: Rates) -> None:
-        self.recipe, self.rates = recipe, rates
-        self._pilots = [(pilot, Case(recipe, pilot.world, rates.width)) for pilot in rates.pilots]
+    def __init__(self, recipe: Recipe, rates: Rates, memory: float = math.inf) -> None:
+        """``memory``: that of the machine of the pilots, in bytes."""
+        self.recipe, self.rates, self.memory = recipe, rates, memory
+        self._pilots = [(pilot, Case(recipe, pilot.world, rates.width, memory=memory)) for pilot in rates.pilots]
 
     def costs(self, world: DataSize, processes: int = 1) -> list[Cost]:
         """Return the cost of every stage on a data set of this size, for each of ``processes`` that share the work."""
-        case = Case(self.recipe, world, self.rates.width, processes)
+        case = Case(self.recipe, world, self.rates.width, processes, self.memory)
         return [
             Cost(name, self._seconds(name, case), self._memory(name, case), self._disk(name, case))
             for name in TRAIN_STAGES

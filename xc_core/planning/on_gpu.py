@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from xc_core.chain.workspace import Workspace
 from xc_core.planning import planned
-from xc_core.planning.budget import passes
 from xc_core.planning.estimator import Cost, Estimator
+from xc_core.planning.frozen import passes
 from xc_core.planning.pilots import Rates
 from xc_core.planning.stage_costs import Case, searches, trained_documents
 from xc_core.recipes import find_recipe

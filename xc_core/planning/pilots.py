@@ -269,7 +269,8 @@ def _run_pilot(
     experiment = workspace.params.declare_experiment(NAME, NAME, base, changes)
     stages = {stage: _stage_cost(workspace, stage, runs.get(stage, 1)) for stage in ("corpus", "tokens")}
     corpus = workspace.open(Corpus, NAME)
-    world = DataSize.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
+    tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
+    world = DataSize.of(corpus, tokens, experiment.recipe.encoder)
     trainings = training_seconds(workspace, experiment)
     shorter = deep_merged(changes, _short_changes(experiment.recipe, world))
     workspace.params.declare_experiment(NAME, NAME, base, shorter)

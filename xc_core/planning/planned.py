@@ -29,15 +29,15 @@ from xc_core.planning.estimator import Cost, Estimator
 from xc_core.planning.pilots import PilotSource, Rates, Timed, measure_rates
 from xc_core.planning.stage_bytes import held_bytes, written_bytes
 from xc_core.planning.stage_costs import Case
+from xc_core.planning.step_memory import PROCESS_BYTES, activation_bytes, keeps_activations
 from xc_core.progress import optional, report
 from xc_core.recipes import Recipe, find_recipe
+from xc_core.train.activations import twice
 
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 """Format of the rates that are kept; those of another format are measured again."""
 _MAX_WIDTH: Final = 65_536
 """Width of vectors that no encoder exceeds."""
-_PROCESS_BYTES: Final = 600 << 20
-"""Bytes that a process with torch holds before it reads anything (measured: 570 to 680 MB)."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class Subject:
 def world_of(workspace: Workspace, experiment: Experiment) -> DataSize:
     """Return the size of an experiment's data; raise MissingError if it is not tokenised."""
     corpus = workspace.open(Corpus, experiment.dataset.name)
-    return DataSize.of(corpus, Tokenised.open(input_folder(workspace, "tokens", experiment)))
+    tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
+    return DataSize.of(corpus, tokens, experiment.recipe.encoder)
 
 
 def rates_of(workspace: Workspace, subject: Subject, *, again: bool = False) -> Rates:
@@ -103,7 +104,8 @@ def _key(workspace: Workspace, subject: Subject) -> str:
         small = {name: min(world[name], 100_000) for name in ("train", "test", "labels")}
         data = [small, world["document_tokens"], world["label_tokens"], world["pairs"]]
     settings = {stage: getattr(recipe, stage) for stage in recipe.stages()}
-    content = json.dumps([_FORMAT, data, in_use(settings), machine()], default=str, sort_keys=True)
+    short = [] if keeps_activations(_cpu_case(subject)) else ["texts are encoded twice"]
+    content = json.dumps([_FORMAT, data, in_use(settings), machine(), *short], default=str, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -121,7 +123,17 @@ def _measure_rates(workspace: Workspace, subject: Subject) -> Rates:
 
 def costs_of(subject: Subject, rates: Rates, processes: int = 1) -> list[Cost]:
     """Return the cost of each stage of the subject on this machine's CPU, for each of ``processes``."""
-    return Estimator(subject.recipe, rates).costs(subject.world, processes)
+    return Estimator(subject.recipe, rates, memory.total_bytes()).costs(subject.world, processes)
+
+
+def _cpu_case(subject: Subject) -> Case:
+    return Case(subject.recipe, subject.world, 0, memory=memory.total_bytes())  # a step does not depend on the width
+
+
+def sparing_note(subject: Subject) -> str:
+    """Return that M1 will encode texts twice on this machine's CPU for want of memory; empty if it will not."""
+    case = _cpu_case(subject)
+    return "" if keeps_activations(case) else f"encoder: {twice(activation_bytes(case), case.memory)}"
 
 
 def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:
@@ -131,16 +143,16 @@ def obstacles(workspace: Workspace, experiment: Experiment) -> list[str]:
     """
     recipe, world = experiment.recipe, world_of(workspace, experiment)
     limit, free = memory.total_bytes(), shutil.disk_usage(workspace.home(experiment.dataset.name)).free
-    widest = Case(recipe, world, _MAX_WIDTH)
-    if held_bytes(widest)[1] + _PROCESS_BYTES <= limit and written_bytes(widest) <= free:
+    widest = Case(recipe, world, _MAX_WIDTH, memory=limit)
+    if held_bytes(widest)[1] + PROCESS_BYTES <= limit and written_bytes(widest) <= free:
         return []  # whatever the encoder is, so it need not be loaded
     tokens = Tokenised.open(input_folder(workspace, "tokens", experiment))
     width = build_encoder(recipe.encoder.encoder, tokens.tokenizer.vocabulary_size, recipe.encoder.seed).width
-    case = Case(recipe, world, width)
+    case = Case(recipe, world, width, memory=limit)
     lines = []
     stage, held = held_bytes(case)
-    if held + _PROCESS_BYTES > limit:
-        needed = gigabytes(held + _PROCESS_BYTES)
+    if held + PROCESS_BYTES > limit:
+        needed = gigabytes(held + PROCESS_BYTES)
         lines.append(f"the stage {stage} needs about {needed} of memory, and this machine has {gigabytes(limit)}")
     if (written := written_bytes(case)) > free:
         lines.append(f"the stages write about {gigabytes(written)}, and {gigabytes(free)} of the disk are free")

@@ -10,6 +10,7 @@ from xc_core.classifiers import MAPPED
 from xc_core.classifiers.storage import BF16, FP32, RESIDENT
 from xc_core.infer.ranker import DOCS_AT_ONCE
 from xc_core.planning.stage_costs import FLOAT, Case, texts, trained_documents
+from xc_core.planning.step_memory import step_bytes
 from xc_core.train.checkpoint import BESIDE
 
 _WORD_BYTES: Final = 6
@@ -31,13 +32,14 @@ HELD: Final[dict[str, Callable[[Case], float]]] = {
     # places of texts, and the set of train rows
     "tokens": lambda case: _STRING_BYTES * (case.world.documents + case.world.labels),
     # banks of both sides, if they are kept, and a small copy; the table of a joint training; what a search finds; what
-    # may be resident of the states after the frozen layers
+    # may be resident of the states after the frozen layers; what a step keeps for its gradient
     "encoder": lambda case: (
         _bank_bytes(case)
         + min(_bank_bytes(case), BESIDE)
         + _joint_row_bytes(case)
         + _mined_bytes(case)
         + min(_state_bytes(case), RESIDENT)
+        + step_bytes(case, min(_state_bytes(case), RESIDENT))
         + 12 * _num_pairs(case)
     ),
     # the files are memory-mapped: pages are resident while they are written, and can be evicted

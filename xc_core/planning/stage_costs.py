@@ -14,13 +14,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from xc_core.ann.base import BATCHES_EXACT_UP_TO, EXACT_UP_TO
 from xc_core.ann.ivf import POINTS
-from xc_core.planning.budget import freezes_layers
-from xc_core.planning.data_size import DataSize
-from xc_core.planning.pilots import Rates
+from xc_core.planning.data_size import DataSize, uniform_pool
+from xc_core.planning.frozen import freezes_layers
 from xc_core.recipes import Recipe
 from xc_core.scores.base import Footprint, HasIndex, Score, Size
 from xc_core.scores.vectors import ALONE
@@ -49,6 +48,8 @@ class Case:
     width: int
     processes: int = 1
     """Processes of the stages that can be distributed; all other stages run in one."""
+    memory: float = math.inf
+    """Bytes of memory of the machine: M1 encodes texts twice if a step takes more (``step_memory``)."""
 
     @property
     def fused(self) -> int:
@@ -113,6 +114,17 @@ class Case:
         return self.world.published * self.width * FLOAT
 
     @property
+    def batch(self) -> int:
+        """Documents of a batch of M1."""
+        return int(min(getattr(self.recipe.encoder.order, "batch_size", 1), trained_documents("encoder", self)))
+
+    @cached_property
+    def pool(self) -> int:
+        """Labels that a batch of M1 is scored against, if it reads their texts; for sizes alone, drawn uniformly."""
+        world = self.world
+        return world.pool or uniform_pool(self.recipe.encoder, self.batch, round(world.pairs), world.labels)
+
+    @property
     def refreshes(self) -> int:
         """Epochs of M1 before which documents are clustered or searched for."""
         settings = self.recipe.encoder
@@ -139,9 +151,9 @@ class Case:
     def encoded(self, documents: int, labels: int) -> float:
         """Return the tokens that an encoder reads of so many documents and labels, special tokens included."""
         longest, world = self.recipe.encoder.encoder.max_length, self.world
-        return documents * min(world.document_tokens + _SPECIAL_TOKENS, longest) + labels * min(
-            world.label_tokens + _SPECIAL_TOKENS, longest
-        )
+        document = world.document_read or min(world.document_tokens + _SPECIAL_TOKENS, longest)
+        label = world.label_read or min(world.label_tokens + _SPECIAL_TOKENS, longest)
+        return documents * document + labels * label
 
     def read(self, documents: int) -> float:
         """Return the tokens that M1 reads with so many documents: each has one label text of the pool (a guess)."""
@@ -190,6 +202,30 @@ WORK: Final[dict[str, Callable[[Case], float]]] = {
 """Work of each stage: the number that its seconds are proportional to, beside searches and steps of trainings."""
 
 
+class SearchRates(Protocol):
+    """What is read of the rates of a machine (``Rates``)."""
+
+    @property
+    def width(self) -> int:
+        """Width of the vectors."""
+
+    @property
+    def exact(self) -> float:
+        """Seconds per comparison and dimension."""
+
+    @property
+    def query(self) -> float:
+        """Seconds per query."""
+
+    @property
+    def walked(self) -> float:
+        """Seconds per query and level of a graph."""
+
+    @property
+    def built(self) -> float:
+        """Seconds per vector and level of a graph that is built."""
+
+
 @dataclass(frozen=True)
 class SearchWork:
     """``queries`` searches among ``among`` vectors, and the graphs that are built for them."""
@@ -203,7 +239,7 @@ class SearchWork:
     nearest: bool = False
     """True if only the nearest vector is kept, which costs nothing beside the comparisons."""
 
-    def seconds(self, rates: Rates) -> float:
+    def seconds(self, rates: SearchRates) -> float:
         """Exact search compares every pair; a graph takes log2 of its size steps per query and per vector built."""
         levels = math.log2(max(self.among, 2))
         built = self.graphs * self.among * levels * rates.built

@@ -12,20 +12,20 @@ from xc_core import memory
 from xc_core.distributed import World
 from xc_core.encoders import Encoder, Passes
 from xc_core.progress import report
-from xc_core.sampling import Documents, NegativeSource, Uniform, load_random
+from xc_core.sampling import Documents, Negatives, NegativeSource, Uniform, load_random
 from xc_core.seeds import generator
 from xc_core.shapes import I64
 from xc_core.train.documents import EncoderData
 from xc_core.train.encoder_settings import EncoderSettings
 from xc_core.train.heads import Head
 
-_PEAK: Final = 1.3
-_BESIDE: Final = 1_700_000_000
+PEAK: Final = 1.3
+BESIDE: Final = 1_700_000_000
 """A process that trains takes this multiple of its activations, and bytes beside them
 (docs/lab-notes/2026-11-30-memory-of-a-step.md)."""
 _SMALL: Final = 0.1
 """Activations that take less than this share of the memory are kept: without them a process is hardly smaller (a
-guess). A small encoder trains with a quarter of ``_BESIDE``."""
+guess). A small encoder trains with a quarter of ``BESIDE``."""
 _VIEWS: Final = {"TBackward0", "TransposeBackward0", "ToCopyBackward0"}
 """Operations after which a weight is still a weight: transposed, or cast by autocast."""
 
@@ -51,15 +51,26 @@ def fits(task: Training) -> bool:
     """
     if task.world.size > 1 or task.encoder.device.type != "cpu":
         return True
-    kept, limit = _PEAK * step_bytes(task), memory.total_bytes()
-    needed = kept + _BESIDE
-    is_enough = needed <= limit or kept < _SMALL * limit
-    if not is_enough:
-        report(
-            f"encoder: a step would take about {needed / 1e9:.1f} GB, and this machine has {limit / 1e9:.1f} GB, so "
-            "texts are encoded twice instead of keeping their activations (encoder.cache), which takes longer"
-        )
-    return is_enough
+    activations, limit = step_bytes(task), memory.total_bytes()
+    if enough := is_enough(activations, limit):
+        return enough
+    report(f"encoder: {twice(activations, limit)}")
+    return False
+
+
+def is_enough(activations: float, limit: float) -> bool:
+    """Return False if a step with so many bytes of activations takes more memory than ``limit``."""
+    kept = PEAK * activations
+    return kept + BESIDE <= limit or kept < _SMALL * limit
+
+
+def twice(activations: float, limit: float) -> str:
+    """Return what is done if such a step takes more than ``limit``, in words."""
+    return (
+        f"a step would take about {(PEAK * activations + BESIDE) / 1e9:.1f} GB, and this machine has "
+        f"{limit / 1e9:.1f} GB, so texts are encoded twice instead of keeping their activations (encoder.cache), which "
+        "takes longer"
+    )
 
 
 def step_bytes(task: Training) -> float:
@@ -89,14 +100,19 @@ def _pooled_labels(task: Training, docs_B: I64) -> I64:
     if negatives.searches is None and not negatives.due(0):
         return task.negatives.pool(docs_B, 0).labels_U
     documents = Documents(data.truth.rows(docs_B), None if data.filters is None else data.filters.rows(docs_B))
+    return drawn_pool(negatives, documents, seed)
+
+
+def drawn_pool(negatives: Negatives, documents: Documents, seed: int) -> I64:
+    """Return the labels of the pool of a batch of ``documents``: of those that a source finds, as many random ones."""
     source = negatives.build(documents, seed)
     if "hard" in source.arrays():
-        load_random(source, (len(docs_B), negatives.kept), data.truth.num_labels, generator(seed, "memory"))
-    else:
+        load_random(source, (len(documents), negatives.kept), documents.truth.num_labels, generator(seed, "memory"))
+    elif negatives.searches is not None or negatives.due(0):
         draws = getattr(negatives, "draws", 1)
         uniform = Uniform(positives=negatives.positives, first=negatives.first, draws=draws)
         source = uniform.build(documents, seed)
-    return source.pool(np.arange(len(docs_B)), 0).labels_U
+    return source.pool(np.arange(len(documents)), 0).labels_U
 
 
 def kept_bytes(encoder: Encoder, *batch: Tensor) -> int:
