@@ -1,6 +1,7 @@
 """What label trees take, as ``xc plan`` counts it: the trees themselves, their fit, and searches in them.
 
-Everything follows from the lengths of texts. Constants say what is allocated (numpy arrays of this package); those called measured are of docs/lab-notes/2026-11-30-memory-of-label-trees.md.
+Everything follows from the lengths of texts. Constants say what is allocated (numpy arrays of this package);
+those called measured are of docs/lab-notes/2026-11-30-memory-of-label-trees.md.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _KEPT: Final = 0.5
 _LEAF: Final = 100
 """Labels of a node below which it is not divided."""
 _LARGEST_LEAF: Final = 0.04
-"""Share of the labels in the largest leaf of the last of three levels, which is not divided whatever its size (measured: 0.03 to 0.05)."""
+"""Share of the labels in the largest leaf of the last of three levels, which is not divided whatever its size
+(measured: 0.03 to 0.05)."""
 _NARROWER: Final = 10
 """A node has so many times fewer labels than the one above it, if it is one of the larger ones (a guess)."""
 
