@@ -296,7 +296,7 @@ ALLOWED = {
         {"scipy.sparse._sparsetools"},
         "a sparse product that reads its operands once; the public one counts the result first",
     ),
-    ("private names", "xc_core/scores/sparse_rows.py"): (
+    ("private names", "xc_core/scores/trees/sparse_rows.py"): (
         {"scipy.sparse._sparsetools"},
         "products of a few rows, which the public ones check for longer than they compute",
     ),

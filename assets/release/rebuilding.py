@@ -36,7 +36,7 @@ from xc_core.visible import listed
 _DIFFERS_ADVICE: Final = "compare environment.txt of the version's MLflow run, and the machine, with this one"
 _TREE_FILES: Final = ("/forest.safetensors", ".cbor")
 """Ends of the names of label trees."""
-_SEEDED_TREES: Final = Path("xc_core", "scores", "growing.py")
+_SEEDED_TREES: Final = Path("xc_core", "scores", "trees", "growing.py")
 """A file of code whose label trees are seeded. Older ones are omikuji's, and two fits of the same texts differ."""
 _DVC: Final = (sys.executable, "-m", "dvc")
 _NEW_LABELS: Final = "new-labels.parquet"

@@ -16,10 +16,10 @@ from benchmarks.world import World
 from xc_core.data.labels import LabelMatrix
 from xc_core.scores.beam_search import shortlist
 from xc_core.scores.forest import Forest
-from xc_core.scores.growing import grow
 from xc_core.scores.lexical import Lexical
 from xc_core.scores.omikuji_tree import read_tree
 from xc_core.scores.terms import Terms, TermSettings
+from xc_core.scores.trees.growing import grow
 
 _TEXTS: Final = 20_000
 _SEARCHED: Final = 512

@@ -331,7 +331,7 @@ def test_results_of_label_trees_of_an_earlier_version_with_old_code_are_not_comp
     stages = ("corpus", "tokens", "classifier", "scores", "fusion", "evaluation", "audit")
     clone = clone_of(tmp_path / "one", **{stage: {} for stage in stages})
     if not is_old:
-        write_file(tmp_path / "one" / "xc_core" / "scores" / "growing.py", b"")
+        write_file(tmp_path / "one" / "xc_core" / "scores" / "trees" / "growing.py", b"")
     for stage in stages:
         name = "scores/final/lexical/tree0/tree0.cbor" if stage == "scores" else "file"
         manifest = Manifest(stage, {name: {"bytes": 1, "sha256": ""}})

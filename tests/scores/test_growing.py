@@ -14,9 +14,9 @@ from sklearn.preprocessing import normalize
 
 from tests.naive import growing as naive
 from xc_core.data.labels import LabelMatrix
-from xc_core.scores import growing
 from xc_core.scores.forest import Forest, Node
-from xc_core.scores.growing import Growth, grow
+from xc_core.scores.trees import growing
+from xc_core.scores.trees.growing import Growth, grow
 from xc_core.seeds import derive, generator
 
 DOCS, TERMS, LABELS = 90, 30, 24

@@ -8,8 +8,8 @@ from scipy.sparse import csr_matrix
 from sklearn.preprocessing import normalize
 
 from tests.naive import growing as naive
-from xc_core.scores.label_clusters import clusters_of
-from xc_core.scores.sparse_rows import SparseRows
+from xc_core.scores.trees.label_clusters import clusters_of
+from xc_core.scores.trees.sparse_rows import SparseRows
 
 
 def vectors(groups: int, each: int, noise: float = 0.4) -> csr_matrix:

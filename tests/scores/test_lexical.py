@@ -23,9 +23,9 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.errors import CorruptError, DataError, MissingError
 from xc_core.scores import Characters, LabelCharacters, LabelWords, Lexical, Query, lexical
 from xc_core.scores.base import NewLabels
-from xc_core.scores.growing import Growth, grow
 from xc_core.scores.lexical import LabelTrees, scores_of
 from xc_core.scores.terms import TermSettings
+from xc_core.scores.trees.growing import Growth, grow
 from xc_core.shapes import PAD_ID, Shortlist
 
 ONE_TREE = Lexical(trees=1)

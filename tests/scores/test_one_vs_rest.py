@@ -12,9 +12,9 @@ from scipy.sparse import csr_matrix, random_array
 from sklearn.svm import LinearSVC
 
 from tests.naive import growing as naive
-from xc_core.scores import coordinate_descent
-from xc_core.scores.one_vs_rest import Pairs, Weights, train
-from xc_core.scores.sparse_rows import SparseRows
+from xc_core.scores.trees import coordinate_descent
+from xc_core.scores.trees.one_vs_rest import Pairs, Weights, train
+from xc_core.scores.trees.sparse_rows import SparseRows
 from xc_core.seeds import derive
 
 DOCS, TERMS, CLASSES = 70, 40, 6

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix, random_array
 
-from xc_core.scores import sparse_rows
-from xc_core.scores.sparse_rows import SparseRows
+from xc_core.scores.trees import sparse_rows
+from xc_core.scores.trees.sparse_rows import SparseRows
 
 
 @pytest.fixture(params=[np.int32, np.int64])

@@ -23,11 +23,11 @@ from xc_core.params import MAX_DEPTH, at_least, later, within
 from xc_core.scores.base import SCORES, FittedScore, Footprint, NewLabels, Query, Sample, Score, ScoreData, Size
 from xc_core.scores.beam_search import shortlist
 from xc_core.scores.forest import FILE, Forest
-from xc_core.scores.growing import Growth, grow
 from xc_core.scores.label_words import Matches
 from xc_core.scores.omikuji_tree import read_tree
 from xc_core.scores.terms import Terms, TermSettings, nothing_to_learn, require
 from xc_core.scores.tree_size import PARTS, WORDS, TreeSize
+from xc_core.scores.trees.growing import Growth, grow
 from xc_core.shapes import F32, I32, PAD_ID, Shortlist
 
 _CONTENT: Final = "lexical.json"

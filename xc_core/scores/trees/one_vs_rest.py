@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.scores.sparse_rows import SparseRows
+from xc_core.scores.trees.sparse_rows import SparseRows
 from xc_core.shapes import F32, I32, I64
 
 COST: Final = 1.0
@@ -76,7 +76,7 @@ def train(
     A document is negative for a class if it is neither positive nor ``left_out``. ``seed_of`` returns the seed of a
     class, which is not 0, so its weights do not depend on which others are trained with it.
     """
-    from xc_core.scores.coordinate_descent import above, solve
+    from xc_core.scores.trees.coordinate_descent import above, solve
 
     curvature_N = rows.squares() + _SHIFT
     weights_T, duals_N = np.empty(rows.width, np.float32), np.empty(len(rows), np.float32)

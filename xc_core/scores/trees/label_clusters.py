@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from xc_core.scores.sparse_rows import SparseRows
+from xc_core.scores.trees.sparse_rows import SparseRows
 from xc_core.shapes import F32, I64
 
 _SMALLEST: Final = 2

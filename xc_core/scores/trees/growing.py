@@ -23,9 +23,9 @@ import torch
 
 from xc_core.data.labels import LabelMatrix, ragged_positions
 from xc_core.scores.forest import Node
-from xc_core.scores.label_clusters import clusters_of
-from xc_core.scores.one_vs_rest import Pairs, Weights, train
-from xc_core.scores.sparse_rows import SparseRows
+from xc_core.scores.trees.label_clusters import clusters_of
+from xc_core.scores.trees.one_vs_rest import Pairs, Weights, train
+from xc_core.scores.trees.sparse_rows import SparseRows
 from xc_core.seeds import derive, generator
 from xc_core.shapes import I64
 

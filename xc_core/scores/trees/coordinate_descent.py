@@ -28,6 +28,21 @@ def compiled(function: _F) -> _F:
 
 
 @compiled
+def shuffle(order: I64, state: np.uint64) -> np.uint64:
+    """Shuffle in place; return the next state of the generator, xorshift64 (Marsaglia, 2003).
+
+    A generator of numpy takes longer to make, and to pass, than a small class takes.
+    """
+    for last in range(len(order) - 1, 0, -1):
+        state ^= state << np.uint64(13)
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+        other = np.int64(state % np.uint64(last + 1))
+        order[last], order[other] = order[other], order[last]
+    return state
+
+
+@compiled
 def solve(
     matrix: tuple[Array, Array, F32],
     signs_N: Array,
@@ -40,8 +55,7 @@ def solve(
     """Solve for one class; documents of sign 0 are left out.
 
     ``matrix`` has ends, columns and values of the documents; ``result`` gets weights (T), dual variables (N) and the
-    last order (N). Orders are drawn by xorshift64 (Marsaglia, 2003): a generator of numpy takes longer to make, and to
-    pass, than a small class takes.
+    last order (N).
     """
     (ends, columns, values), (weights_T, duals_N, order_N) = matrix, result
     weights_T[:], duals_N[:] = _ZERO, _ZERO
@@ -52,12 +66,7 @@ def solve(
             size += 1
     active, bound, state = size, _INFINITE, np.uint64(seed)
     for _ in range(passes):
-        for last in range(size - 1, 0, -1):
-            state ^= state << np.uint64(13)
-            state ^= state >> np.uint64(7)
-            state ^= state << np.uint64(17)
-            other = np.int64(state % np.uint64(last + 1))
-            order_N[last], order_N[other] = order_N[other], order_N[last]
+        state = shuffle(order_N[:size], state)
         largest, smallest, at = -_INFINITE, _INFINITE, 0
         while at < active:
             i = order_N[at]

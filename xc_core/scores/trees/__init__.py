@@ -1,0 +1,1 @@
+"""How label trees are trained. Answers need none of this, nor numba."""
