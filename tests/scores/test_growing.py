@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.scores import growing
 from xc_core.scores.forest import Forest, Node
 from xc_core.scores.growing import Growth, grow
+from xc_core.scores.one_vs_rest import train
 from xc_core.seeds import derive, generator
 
 DOCS, TERMS, LABELS = 90, 30, 24
@@ -155,32 +155,14 @@ def test_an_error_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None
         grow(terms(), truth(), None, GROWTH, 1)
 
 
-def test_after_an_error_the_models_that_wait_are_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stop by a signal waited for all models of the level."""
-    begun: list[range] = []
-
-    def broken(rows: Any, positives: Any, left_out: Any, classes: range, **_: Any) -> Any:
-        begun.append(classes)
-        time.sleep(0.05)
-        raise MemoryError("no memory")
-
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(growing, "train", broken)
-    monkeypatch.setattr(growing, "AT_ONCE", 1)
-    with pytest.raises(MemoryError, match="no memory"):
-        grow(terms(), truth(), None, dataclasses.replace(GROWTH, depth=1), 1)
-    assert len(begun) < 5 < LABELS
-
-
 def test_a_node_with_all_documents_but_one_learns_from_these(monkeypatch: pytest.MonkeyPatch) -> None:
     given = LabelMatrix.from_pairs(np.arange(DOCS), np.arange(DOCS) % 8 + 1, (DOCS, 10))
     given = LabelMatrix.from_pairs(np.arange(DOCS), np.where(np.arange(DOCS) == 3, 0, given.indices), (DOCS, 10))
     documents: list[int] = []
-    own = growing.train
 
     def spied(rows: Any, *arguments: Any, **options: Any) -> Any:
         documents.append(len(rows))
-        return own(rows, *arguments, **options)
+        return train(rows, *arguments, **options)
 
     monkeypatch.setattr(growing, "train", spied)
     monkeypatch.setattr(growing, "clusters_of", lambda vectors, *_: np.minimum(np.arange(len(vectors)), 1))

@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 from sklearn.preprocessing import normalize
 
 from tests.naive import growing as naive
-from xc_core.scores.label_clusters import _without_small, clusters_of
+from xc_core.scores.label_clusters import clusters_of
 from xc_core.scores.sparse_rows import SparseRows
 
 
@@ -51,10 +51,3 @@ def test_no_cluster_has_one_label_and_numbers_have_no_gaps(count: int) -> None:
 def test_equal_labels_are_one_cluster() -> None:
     same = normalize(csr_matrix(np.ones((12, 3), np.float32)))
     assert clusters_of(SparseRows.of(same), 4, 0.01, np.random.default_rng(0)).tolist() == [0] * 12
-
-
-def test_a_label_goes_to_no_cluster_that_was_disbanded() -> None:
-    """Cluster 0 is empty and nearest to all; of the clusters of one, 1 goes first, to 2."""
-    cosines_NK = np.array([[0.9, 0.8, 0.7, 0.1], [0.9, 0.1, 0.8, 0.1], [0.9, 0.1, 0.1, 0.8], [0.9, 0.1, 0.1, 0.8]])
-    found = _without_small(np.array([1, 2, 3, 3]), cosines_NK.astype(np.float32))
-    assert found.tolist() == [0, 0, 1, 1]
