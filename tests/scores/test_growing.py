@@ -17,6 +17,7 @@ from xc_core.data.labels import LabelMatrix
 from xc_core.scores.forest import Forest, Node
 from xc_core.scores.trees import growing
 from xc_core.scores.trees.growing import Growth, grow
+from xc_core.scores.trees.one_vs_rest import train
 from xc_core.seeds import derive, generator
 
 DOCS, TERMS, LABELS = 90, 30, 24
@@ -152,3 +153,18 @@ def test_an_error_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(growing, "train", broken)
     with pytest.raises(MemoryError, match="no memory"):
         grow(terms(), truth(), None, GROWTH, 1)
+
+
+def test_a_node_with_all_documents_but_one_learns_from_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = LabelMatrix.from_pairs(np.arange(DOCS), np.arange(DOCS) % 8 + 1, (DOCS, 10))
+    given = LabelMatrix.from_pairs(np.arange(DOCS), np.where(np.arange(DOCS) == 3, 0, given.indices), (DOCS, 10))
+    documents: list[int] = []
+
+    def spied(rows: Any, *arguments: Any, **options: Any) -> Any:
+        documents.append(len(rows))
+        return train(rows, *arguments, **options)
+
+    monkeypatch.setattr(growing, "train", spied)
+    monkeypatch.setattr(growing, "clusters_of", lambda vectors, *_: np.minimum(np.arange(len(vectors)), 1))
+    grow(terms(), given, None, dataclasses.replace(GROWTH, depth=2), 1)
+    assert sorted(documents) == [1, DOCS - 1, DOCS]

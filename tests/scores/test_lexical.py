@@ -169,6 +169,21 @@ def test_nothing_to_learn_from_is_an_error_that_says_what_to_do(texts: list[str]
         fit(texts, LabelMatrix.from_pairs(docs, docs, (len(texts), 2)))
 
 
+def test_filters_are_those_of_the_documents_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the first document those of the second were the first's."""
+    asked: list[LabelMatrix] = []
+
+    def spied(rows: Any, truth: Any, filters: LabelMatrix, growth: Growth, trees: int) -> Any:
+        asked.append(filters)
+        return grow(rows, truth, filters, growth, trees)
+
+    monkeypatch.setattr(lexical, "grow", spied)
+    held = LabelMatrix.from_pairs(np.array([0, 1, 2]), np.array([2, 0, 1]), (3, 3))
+    filters = LabelMatrix.from_pairs(np.array([0, 1]), np.array([0, 2]), (3, 3))
+    ONE_TREE.fit(dataclasses.replace(data_of(["unheard", "red sky", "red sky"], held), filters=filters))
+    assert [asked[0].row(doc).tolist() for doc in range(2)] == [[2], []]
+
+
 def test_texts_and_labels_of_different_documents_are_refused() -> None:
     with pytest.raises(ValueError, match="12 texts for 240 documents and 10 labels"):
         fit(["a", "b"], TRUTH)

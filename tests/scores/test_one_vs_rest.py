@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
+from numba.core import caching
 from scipy.sparse import csr_matrix, random_array
 from sklearn.svm import LinearSVC
 
@@ -96,18 +99,43 @@ def test_weights_up_to_the_threshold_are_dropped() -> None:
     assert 0 < len(kept.values_W) < len(every.values_W)
 
 
+def double(number: int) -> int:
+    return 2 * number
+
+
 def test_loops_are_compiled_where_no_folder_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """numba raises an error then, at the import."""
-    own = numba.njit
-
-    def njit(cache: bool = False, **options: Any) -> Any:
-        if cache:
-            raise RuntimeError("cannot cache function 'double': no locator available")
-        return own(**options)
-
-    monkeypatch.setattr(numba, "njit", njit)
-
-    def double(number: int) -> int:
-        return 2 * number
-
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="no locator"):
+        numba.njit(cache=True)(double)
     assert coordinate_descent.compiled(double)(4) == 8
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which numba keeps code."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "kept"))
+    return tmp_path / "kept"
+
+
+@pytest.mark.parametrize("content", [b"", b"no pickle"])
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_code_in_a_damaged_file_is_compiled_and_kept_again(kept: Path, suffix: str, content: bytes) -> None:
+    """A file that was empty after a power failure ended every fit, as a fault of xc."""
+    assert coordinate_descent.compiled(double)(4) == 8
+    (file,) = kept.rglob(f"*.{suffix}")
+    file.write_bytes(content)
+    assert coordinate_descent.compiled(double)(4) == 8
+    assert file.read_bytes() != content
+    again: Any = coordinate_descent.compiled(double)
+    assert again(4) == 8
+    assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_code_that_a_full_disk_refuses_is_used_and_not_kept(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(caching.IndexDataCacheFile, "_save_data", full)
+    assert coordinate_descent.compiled(double)(4) == 8
+    assert not list(kept.rglob("*.nbc"))

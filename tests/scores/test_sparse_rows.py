@@ -26,6 +26,8 @@ def test_rows_are_taken_in_the_order_asked_for(matrix: csr_matrix) -> None:
     wanted = np.array([4, 4, 0, 8])
     np.testing.assert_array_equal(dense(SparseRows.of(matrix).take(wanted)), matrix.toarray()[wanted])
     assert len(SparseRows.of(matrix).take(wanted[:0])) == 0
+    taken = SparseRows.of(matrix).take(wanted)
+    assert taken.ends.dtype == taken.columns.dtype == matrix.indices.dtype, "a kernel takes indices of one type"
 
 
 @pytest.mark.parametrize("sparse", [0, 1000])

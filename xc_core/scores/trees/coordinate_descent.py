@@ -6,10 +6,12 @@ They do not hold the GIL. Sums are not reordered, so processors give the same nu
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
 
 from xc_core.shapes import F32, I32, I64, Array
 
@@ -19,12 +21,30 @@ _ZERO, _ONE, _INFINITE = np.float32(0), np.float32(1), np.float32(np.inf)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+class _Kept(FunctionCache):  # type: ignore[misc]  # numba has no types
+    """The code of a function in files; one that is damaged is made again, one that cannot be written is not needed."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for these types; None if there is none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # pickle raises any, for instance EOFError of a file that a power failure left empty
+            with suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write the code, unless the disk refuses it."""
+        with suppress(OSError):
+            super().save_overload(sig, data)
+
+
 def compiled(function: _F) -> _F:
     """Compile a function when it is first called; keep the code for other processes where a folder can be written."""
-    try:
-        return cast(_F, numba.njit(nogil=True, cache=True)(function))
-    except RuntimeError:  # numba found no folder
-        return cast(_F, numba.njit(nogil=True)(function))
+    made = numba.njit(nogil=True)(function)
+    with suppress(RuntimeError):  # numba found no folder
+        made._cache = _Kept(function)
+    return cast(_F, made)
 
 
 @compiled
