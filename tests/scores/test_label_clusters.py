@@ -51,3 +51,9 @@ def test_no_cluster_has_one_label_and_numbers_have_no_gaps(count: int) -> None:
 def test_equal_labels_are_one_cluster() -> None:
     same = normalize(csr_matrix(np.ones((12, 3), np.float32)))
     assert clusters_of(SparseRows.of(same), 4, 0.01, np.random.default_rng(0)).tolist() == [0] * 12
+
+
+def test_a_vector_that_is_no_number_does_not_run_for_ever() -> None:
+    broken = vectors(2, 5)
+    broken.data[3] = np.nan
+    assert len(clusters_of(SparseRows.of(broken), 3, 0.01, np.random.default_rng(0))) == 10

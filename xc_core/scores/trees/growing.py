@@ -12,10 +12,11 @@ Letters, used here as name suffixes: those of ``forest``; D documents of a node,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
+from threading import Event
 from typing import Any, Final
 
 import numpy as np
@@ -68,6 +69,7 @@ def grow(
         try:
             return [_grown(grove, tree, pool) for tree in range(trees)]
         finally:
+            grove.stopped.set()
             pool.shutdown(cancel_futures=True)
 
 
@@ -127,6 +129,8 @@ class _Grove:
     truth: LabelMatrix
     filters: LabelMatrix | None
     growth: Growth
+    stopped: Event = field(default_factory=Event)
+    """Set when nothing more is needed; models that are not trained yet are left out then."""
 
     @cached_property
     def vectors(self) -> SparseRows:
@@ -153,9 +157,14 @@ class _Grove:
     def trained(self, share: _Share) -> Weights:
         """Train some models of a node."""
         node, parts = share
+
+        def seed_of(part: int) -> int:
+            if self.stopped.is_set():
+                raise CancelledError
+            return derive(self.growth.seed, "label trees", *node.path, part)
+
         everything = len(node.docs_D) == len(self.rows)
         rows, terms = (self.rows if everything else self.rows.take(node.docs_D)).compact()
-        seed_of = partial(derive, self.growth.seed, "label trees", *node.path)
         weights = train(
             rows,
             node.positives,

@@ -30,7 +30,7 @@ def clusters_of(vectors: SparseRows, count: int, tolerance: float, random: np.ra
         del centroids_TK  # as large as the next ones
         cluster_N = cosines_NK.argmax(axis=1)
         mean = float(cosines_NK.max(axis=1).mean(dtype=np.float64))
-        if mean - before < tolerance:
+        if not mean - before >= tolerance:  # also if a number is NaN
             break
         before = mean
         centroids_TK = vectors.sums(cluster_N, len(chosen))
