@@ -1,6 +1,7 @@
 """Support vector machines and clusters of sparse vectors by loops over dictionaries, written from the papers.
 
-Hsieh et al., ICML 2008, algorithm 3 (dual coordinate descent with shrinking, L2 loss, C = 1), and spherical k-means.
+Hsieh et al., ICML 2008, algorithm 3 (dual coordinate descent with shrinking, L2 loss, C = 1), and spherical k-means. As
+in omikuji, a pass draws an order of all documents, those set aside too.
 """
 
 from __future__ import annotations

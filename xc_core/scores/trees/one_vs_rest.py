@@ -9,8 +9,10 @@ step on document i is
 
     a_i <- max(0, a_i - (s_i w . x_i - 1 + a_i / 2C) / (x_i . x_i + 1 / 2C))
 
-A pass visits the documents in a new random order. Those whose a_i is 0 and likely to stay 0 are set aside until the
-others have converged (shrinking).
+A pass visits the documents in a new random order. Those whose a_i is 0 and likely to stay 0 are set aside (shrinking);
+when the others have converged, all are visited again. The order is drawn of all documents, as omikuji does, so in each
+pass some that were set aside change places with others; the paper draws that of the others alone, which is no better
+(docs/lab-notes/2026-12-01-label-trees-with-a-seed.md).
 
 Letters, used here as name suffixes: N documents, T terms, C classes, P pairs of a document and a class, W weights.
 """
