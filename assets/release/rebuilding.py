@@ -62,7 +62,7 @@ class _Clone:
     @property
     def seeds_trees(self) -> bool:
         """Whether the code of the version makes the same label trees again."""
-        return (Path(self.environment["PYTHONPATH"].split(os.pathsep)[0]) / _SEEDED_TREES).exists()
+        return (_code(self.folder) / _SEEDED_TREES).exists()
 
     def artefact(self, stage: str) -> Path:
         """Return the folder of a stage's artefact."""
@@ -283,13 +283,17 @@ def _has_files(raw: Path, expected: dict[str, Any]) -> bool:
     )
 
 
+def _code(folder: Path) -> Path:
+    """Return where the code of the clone ``folder`` is: in the clone, or else here."""
+    return folder if (folder / "xc_core").is_dir() else Path(__file__).resolve().parents[2]
+
+
 def _environment(workspace: Workspace, folder: Path) -> dict[str, str]:
     """Return the environment for ``xc`` of the clone ``folder``, or else this one, without a project.
 
     Plug-ins are found where they are here; those in the repository first in the clone.
     """
-    code = folder if (folder / "xc_core").is_dir() else Path(__file__).resolve().parents[2]
-    repository, paths = project_checkout(workspace.root).root, [code]
+    repository, paths = project_checkout(workspace.root).root, [_code(folder)]
     for path in python_path():
         if repository is not None and path.resolve().is_relative_to(repository.resolve()):
             paths.append(folder / path.resolve().relative_to(repository.resolve()))

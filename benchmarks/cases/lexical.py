@@ -49,7 +49,8 @@ def label_trees(world: World) -> list[Row]:
     settings = Lexical()
     terms, rows_NT = Terms.fit(world.texts(_TEXTS), settings.terms)
     truth = world.corpus.labels.rows(np.arange(rows_NT.shape[0]))
-    models, forest = _trees(rows_NT, truth, settings)
+    kept = np.flatnonzero((np.diff(rows_NT.indptr) > 0) & (truth.counts_N > 0))
+    models, forest = _trees(rows_NT[kept], truth.rows(kept), settings)
     searched = rows_NT[np.flatnonzero(np.diff(rows_NT.indptr))[:_SEARCHED]]
     texts = [searched[row] for row in range(searched.shape[0])]
 
@@ -80,7 +81,7 @@ def label_trees(world: World) -> list[Row]:
             lambda: [theirs(text) for text in texts],
             note=note,
         ),
-        _fit(rows_NT[:_FITTED], truth.rows(np.arange(min(_FITTED, len(truth)))), settings),
+        _fit(rows_NT[kept[:_FITTED]], truth.rows(kept[:_FITTED]), settings),
     ]
 
 
@@ -88,14 +89,12 @@ def _fit(rows_NT: Any, truth: LabelMatrix, settings: Lexical) -> Row:
     """Compare fits of one tree; omikuji's is given its training file."""
     import omikuji
 
-    kept = np.flatnonzero((np.diff(rows_NT.indptr) > 0) & (truth.counts_N > 0))
-    documents, positives = rows_NT[kept], truth.rows(kept)
     params = _params(settings)
     with tempfile.TemporaryDirectory() as folder, quiet():
-        write_rows(path := Path(folder) / "rows.txt", documents, positives)
+        write_rows(path := Path(folder) / "rows.txt", rows_NT, truth)
         return compare(
-            f"a label tree on {len(kept):,} texts, fit",
-            lambda: grow(documents, positives, None, settings.growth(settings.threshold), 1),
+            f"a label tree on {len(truth):,} texts, fit",
+            lambda: grow(rows_NT, truth, None, settings.growth(settings.threshold), 1),
             "omikuji",
             lambda: omikuji.Model.train_on_data(str(path), params),
         )
@@ -117,9 +116,8 @@ def _trees(rows_NT: Any, truth: LabelMatrix, settings: Lexical) -> tuple[list[An
     import omikuji
 
     params = _params(settings)
-    kept = np.flatnonzero((np.diff(rows_NT.indptr) > 0) & (truth.counts_N > 0))
     with tempfile.TemporaryDirectory() as folder, quiet():
-        write_rows(Path(folder) / "rows.txt", rows_NT[kept], truth.rows(kept))
+        write_rows(Path(folder) / "rows.txt", rows_NT, truth)
         models = [omikuji.Model.train_on_data(str(Path(folder) / "rows.txt"), params) for _ in range(settings.trees)]
         for number, model in enumerate(models):
             model.save(str(Path(folder) / str(number)))

@@ -244,8 +244,7 @@ def clone_of(folder: Path, *made: str, **artefacts: dict[str, Any]) -> rebuildin
     project = Workspace(folder)
     for stage in made:
         project.folder(stage, "toy", "ngame").mkdir(parents=True)
-    environment = {"CODE": folder.name, "PYTHONPATH": str(folder)}
-    return rebuilding._Clone(Lineage("toy", "ngame", 1, "", {}, {}, artefacts), folder, project, environment)
+    return rebuilding._Clone(Lineage("toy", "ngame", 1, "", {}, {}, artefacts), folder, project, {"CODE": folder.name})
 
 
 def stages_in(clone: rebuilding._Clone) -> list[str]:
@@ -330,8 +329,7 @@ def test_results_of_label_trees_of_an_earlier_version_with_old_code_are_not_comp
     monkeypatch.setattr(rebuilding, "_check_equal", lambda clone, stages: compared.extend(stages))
     stages = ("corpus", "tokens", "classifier", "scores", "fusion", "evaluation", "audit")
     clone = clone_of(tmp_path / "one", **{stage: {} for stage in stages})
-    if not is_old:
-        write_file(tmp_path / "one" / "xc_core" / "scores" / "trees" / "growing.py", b"")
+    write_file(tmp_path / "one" / "xc_core" / "scores" / ("lexical.py" if is_old else "trees/growing.py"), b"")
     for stage in stages:
         name = "scores/final/lexical/tree0/tree0.cbor" if stage == "scores" else "file"
         manifest = Manifest(stage, {name: {"bytes": 1, "sha256": ""}})

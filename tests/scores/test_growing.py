@@ -172,7 +172,7 @@ def test_a_node_with_all_documents_but_one_learns_from_these(monkeypatch: pytest
 
 
 def test_no_model_is_begun_after_the_end_of_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that was told to end waited for models that a thread trains one after another: 34 s on many texts."""
+    """A process waited at its end for models that a thread trains one after another: 34 s on many texts."""
     made: list[growing._Grove] = []
     own, node = growing._Grove, growing._node
     monkeypatch.setattr(growing, "_Grove", lambda *given: made.append(own(*given)) or made[0])

@@ -8,7 +8,7 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import omikuji
@@ -169,19 +169,32 @@ def test_nothing_to_learn_from_is_an_error_that_says_what_to_do(texts: list[str]
         fit(texts, LabelMatrix.from_pairs(docs, docs, (len(texts), 2)))
 
 
-def test_filters_are_those_of_the_documents_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+class Grown(NamedTuple):
+    """What trees are grown from."""
+
+    rows: Any
+    truth: LabelMatrix
+    filters: LabelMatrix | None
+    growth: Growth
+    trees: int
+
+
+@pytest.fixture
+def grown(monkeypatch: pytest.MonkeyPatch) -> list[Grown]:
+    """Record each growth of trees."""
+    every: list[Grown] = []
+    monkeypatch.setattr(lexical, "grow", lambda *given: every.append(Grown(*given)) or grow(*given))
+    return every
+
+
+def test_filters_are_those_of_the_documents_that_are_kept(grown: list[Grown]) -> None:
     """Without the first document those of the second were the first's."""
-    asked: list[LabelMatrix] = []
-
-    def spied(rows: Any, truth: Any, filters: LabelMatrix, growth: Growth, trees: int) -> Any:
-        asked.append(filters)
-        return grow(rows, truth, filters, growth, trees)
-
-    monkeypatch.setattr(lexical, "grow", spied)
     held = LabelMatrix.from_pairs(np.array([0, 1, 2]), np.array([2, 0, 1]), (3, 3))
     filters = LabelMatrix.from_pairs(np.array([0, 1]), np.array([0, 2]), (3, 3))
     ONE_TREE.fit(dataclasses.replace(data_of(["unheard", "red sky", "red sky"], held), filters=filters))
-    assert [asked[0].row(doc).tolist() for doc in range(2)] == [[2], []]
+    kept = grown[0].filters
+    assert kept is not None
+    assert [kept.row(doc).tolist() for doc in range(2)] == [[2], []]
 
 
 def test_texts_and_labels_of_different_documents_are_refused() -> None:
@@ -380,17 +393,10 @@ def test_a_query_without_texts_is_an_error(fitted: LabelTrees, texts: list[str] 
         fitted.values(Query(np.eye(2, dtype=np.float32), texts), np.zeros((2, 1), np.int32))
 
 
-def test_settings_reach_the_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Growth, int]] = []
-
-    def spied(rows: Any, truth: Any, filters: Any, growth: Growth, trees: int) -> Any:
-        asked.append((growth, trees))
-        return grow(rows, truth, filters, growth, trees)
-
-    monkeypatch.setattr(lexical, "grow", spied)
+def test_settings_reach_the_trees(grown: list[Grown]) -> None:
     fit(TEXTS, TRUTH, Lexical(trees=2, clusters=4, depth=2, passes=3, tolerance=0.25, threshold=0.125, seed=9))
     growth = Growth(clusters=4, depth=2, passes=3, tolerance=0.25, threshold=0.125, seed=9)
-    assert asked == [(growth, 2)]
+    assert [(one.growth, one.trees) for one in grown] == [(growth, 2)]
 
 
 def test_a_filtered_pair_is_neither_positive_nor_negative() -> None:
@@ -421,21 +427,14 @@ def test_fits_on_the_same_texts_are_the_same_with_any_number_of_threads(
 
 @pytest.mark.parametrize(("usual", "expected"), [(0, 0.125), (6, 0.125), (5, 0.125), (2, 0.05), (1, 0.025)])
 def test_the_threshold_is_lower_if_documents_have_more_terms_than_usual(
-    monkeypatch: pytest.MonkeyPatch, usual: int, expected: float
+    grown: list[Grown], usual: int, expected: float
 ) -> None:
     """Documents have five terms on average; label texts, which have one, do not count."""
-    asked: list[float] = []
-
-    def spied(rows: Any, truth: Any, filters: Any, growth: Growth, trees: int) -> Any:
-        asked.append(growth.threshold)
-        return grow(rows, truth, filters, growth, trees)
-
-    monkeypatch.setattr(lexical, "grow", spied)
     texts = ["a1 b1 c1 d1", "a1 b1 c1 d1 e1 f1", "a1 b1 c1 d1 e1"] * 4
     truth = LabelMatrix.from_pairs(np.arange(12), np.arange(12) % 3, (12, 3))
     settings = Lexical(terms=TermSettings(ngrams=1), trees=1, threshold=0.125, usual_terms=usual)
     model = fit(texts, truth, settings, label_texts=["a1", "b1", "c1"])
-    assert asked == [pytest.approx(expected)]
+    assert [one.growth.threshold for one in grown] == [pytest.approx(expected)]
     assert model.settings == settings, "as it was declared"
 
 

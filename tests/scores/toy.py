@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,10 @@ def truth_of(rows: list[dict[str, Any]], labels: int = len(TOPICS)) -> LabelMatr
 TRUTH = truth_of(WORLD.train)
 
 
-def data_of(
-    texts: list[str], truth: LabelMatrix, label_texts: list[str] | None = None, scratch: Path | None = None
-) -> ScoreData:
+def data_of(texts: list[str], truth: LabelMatrix, label_texts: list[str] | None = None) -> ScoreData:
     """Return data with texts only; labels have no text unless given."""
     names = [""] * truth.num_labels if label_texts is None else label_texts
-    return ScoreData(truth, texts=lambda: texts, label_texts=lambda: names, scratch=scratch)
+    return ScoreData(truth, texts=lambda: texts, label_texts=lambda: names)
 
 
 def asked(texts: list[str] | Callable[[], list[str]] | None, documents: int | None = None) -> Query:

@@ -162,8 +162,7 @@ def test_the_scores_of_a_fold_read_rows_and_noise_of_its_own_training(trained: W
     """The classifiers of the other folds have seen the documents that this one leaves out."""
     folds, asked = [Fold("half-1", refit=True, half=1), Fold(FINAL, refit=True)], list[str]()
     tables: Any = SimpleNamespace(folds=folds, rows=asked.append, noise=lambda name: asked.append(name) or name)
-    context: Any = SimpleNamespace(build=SimpleNamespace(path=None))
-    data = stage.ScoreInputs(open_corpus(trained), open_embeddings(trained), tables).of(folds[0], context)
+    data = stage.ScoreInputs(open_corpus(trained), open_embeddings(trained), tables).of(folds[0])
     data.rows()
     data.noise()
     assert asked == ["half-1", "half-1"]

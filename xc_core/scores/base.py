@@ -79,8 +79,6 @@ class ScoreData:
     """Rows of the label table (L x D), trained on these documents."""
     noise: Callable[[], Noise] = _NO_NOISE
     """The distribution from which the table's negatives were drawn."""
-    scratch: Path | None = None
-    """A folder for temporary files."""
     cache: _Cache = field(default_factory=_Cache, compare=False)
     """Results that several scores share, for instance TF-IDF terms."""
 

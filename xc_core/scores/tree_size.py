@@ -12,6 +12,7 @@ from typing import Final
 
 from xc_core.scores.base import Footprint, Size
 from xc_core.scores.beam_search import search_bytes
+from xc_core.scores.trees.growing import LEAF
 
 _NAME_BYTES: Final = 70
 """Bytes of a term as a Python string in a list."""
@@ -30,9 +31,7 @@ _NORM: Final = 0.12
 vector bounds how many of its weights can be above the threshold."""
 _KEPT: Final = 0.5
 """The same, as a share of the document's terms: of short texts most weights are above the threshold (measured)."""
-_LEAF: Final = 100
-"""Labels of a node below which it is not divided."""
-_LARGEST_LEAF: Final = 0.04
+_LARGESTLEAF: Final = 0.04
 """Share of the labels in the largest leaf of the last of three levels, which is not divided whatever its size
 (measured: 0.03 to 0.05)."""
 _NARROWER: Final = 10
@@ -105,7 +104,7 @@ class TreeSize:
         and divided by clusters; a dense vector per cluster, and the nearness of each label to it.
         """
         sums = self.size.pairs * self._document_terms + self.size.labels * self._label_terms
-        dense = 4 * self.clusters * (self._terms + self.size.labels) if self.size.labels >= _LEAF else 0
+        dense = 4 * self.clusters * (self._terms + self.size.labels) if self.size.labels >= LEAF else 0
         return 2.0 * _ENTRY_BYTES * self._entries + 2.5 * _ENTRY_BYTES * sums + dense
 
     @property
@@ -123,13 +122,13 @@ class TreeSize:
     @property
     def _levels(self) -> int:
         """Levels of nodes with linear models."""
-        narrower = math.ceil(math.log(max(self.size.labels / _LEAF, 1), _NARROWER))
+        narrower = math.ceil(math.log(max(self.size.labels / LEAF, 1), _NARROWER))
         return min(1 + narrower, self.depth)
 
     @property
     def _width(self) -> int:
         """Children of the node that has most of them: a search computes as many margins at each node of its beam."""
-        return max(min(max(self.clusters, _LEAF, math.ceil(_LARGEST_LEAF * self.size.labels)), self.size.labels), 1)
+        return max(min(max(self.clusters, LEAF, math.ceil(_LARGESTLEAF * self.size.labels)), self.size.labels), 1)
 
     @property
     def _document_terms(self) -> float:

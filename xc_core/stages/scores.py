@@ -39,7 +39,7 @@ class ScoreInputs:
     embeddings: Embeddings
     tables: LabelTables
 
-    def of(self, fold: Fold, context: Context[Mapping[str, Score]]) -> ScoreData:
+    def of(self, fold: Fold) -> ScoreData:
         """Return the data that the scores of a fold are fitted on; each part is read when a score asks for it."""
         rows_N, corpus, embeddings = fold.documents(self.corpus), self.corpus, self.embeddings
         return ScoreData(
@@ -53,7 +53,6 @@ class ScoreInputs:
             label_vectors=lambda: embeddings.labels_LD,
             rows=lambda: self.tables.rows(fold.name),
             noise=lambda: self.noise(fold.name),
-            scratch=context.build.path,
         )
 
     def noise(self, fold: str) -> Noise:
@@ -77,7 +76,7 @@ def run(context: Context[Mapping[str, Score]]) -> None:
     total = sum(score.per_fold or fold.final for fold in folds for _, score in parts)
     with Steps("fitting scores", total) as steps:
         for fold in folds:
-            data = inputs.of(fold, context)
+            data = inputs.of(fold)
             for name, score in parts:
                 if score.per_fold or fold.final:
                     steps.begin(f"{name} of the fold {fold.name}")

@@ -80,7 +80,7 @@ def train(
     """
     from xc_core.scores.trees.coordinate_descent import above, solve
 
-    curvature_N = rows.squares() + _SHIFT
+    matrix, curvature_N = (rows.ends, rows.columns, rows.values), rows.squares() + _SHIFT
     weights_T, duals_N = np.empty(rows.width, np.float32), np.empty(len(rows), np.float32)
     signs_N, order_N = np.empty(len(rows), np.int8), np.empty(len(rows), np.int64)
     terms_T, values_T = np.empty(rows.width, np.int32), np.empty(rows.width, np.float32)
@@ -88,8 +88,7 @@ def train(
     skipped = [order_N[:0]] * len(classes) if left_out is None else left_out.each(classes)
     for own, positive, skip in zip(classes, positives.each(classes), skipped, strict=True):
         signs_N[:], signs_N[skip], signs_N[positive] = -1, 0, 1
-        result = weights_T, duals_N, order_N
-        solve((rows.ends, rows.columns, rows.values), signs_N, curvature_N, _SHIFT, passes, seed_of(own), result)
+        solve(matrix, signs_N, curvature_N, _SHIFT, passes, seed_of(own), (weights_T, duals_N, order_N))
         kept = above(weights_T, np.float32(threshold), terms_T, values_T)
         terms.append(terms_T[:kept].copy())
         values.append(values_T[:kept].copy())

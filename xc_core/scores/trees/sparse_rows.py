@@ -3,7 +3,7 @@
 scipy's own methods make a matrix and check it, which takes longer than the work on a few rows. The kernels do not hold
 the GIL.
 
-Letters, used here as name suffixes: N rows, T columns, C columns of a dense matrix, E entries.
+Letters, used here as name suffixes: N rows, T columns, C columns of a dense matrix.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from xc_core.shapes import F32, I32, I64, Array
 
 _SPARSE: Final = 20
-"""Columns per entry from which sorting the entries is faster than a look at each column."""
+"""Columns per entry from which sorting the entries is faster than a look at each column (a guess)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +61,10 @@ class SparseRows:
         place[kept] = np.arange(len(kept))
         return SparseRows(self.ends, place[self.columns], self.values, len(kept)), kept
 
-    def row_of_each(self) -> I64:
-        """Return the row of each entry (E)."""
-        return np.repeat(np.arange(len(self)), np.diff(self.ends))
-
     def squares(self) -> F32:
         """Return the squared length of each row (N)."""
-        return np.bincount(self.row_of_each(), np.square(self.values), len(self)).astype(np.float32)
+        row_of_each = np.repeat(np.arange(len(self)), np.diff(self.ends))
+        return np.bincount(row_of_each, np.square(self.values), len(self)).astype(np.float32)
 
     def sums(self, group_N: I64, count: int) -> F32:
         """Return the sum of the rows of each group, as columns (T x ``count``)."""
